@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import ipaddress
 import shlex
 import socket
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -56,6 +58,27 @@ def _split_names(value: object) -> object:
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         return value
     return tuple(name for part in parts for item in part.split(",") if (name := item.strip()))
+
+
+DEMO_DATABASE = "database.sqlite.xz"
+"""A demo's database in its data folder, packed: the index of every run, labels, steering sessions and measurements."""
+
+
+def demo_digest(data: Path) -> str | None:
+    """Return the digest of the demo in a data folder; None if it has none."""
+    packed = data / DEMO_DATABASE
+    return _digest(packed, packed.stat().st_mtime_ns) if packed.is_file() else None
+
+
+@lru_cache(4)
+def _digest(file: Path, _changed: int) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:12]
+
+
+def demo_database(data: Path) -> Path:
+    """Return the file of an unpacked demo: one per version of the demo, because its rows belong to the runs."""
+    return data.parent / f".demo-{demo_digest(data)}.sqlite"
 
 
 NameList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_names)]
@@ -129,20 +152,28 @@ class Settings(BaseSettings):
     @property
     def database_url(self) -> str:
         """SQLAlchemy URL of the database."""
-        from mxd.trainer.storage.database.open import sqlite_url
+        from mxd.trainer.storage.database.open import sqlite_file_url
 
-        return self.database or sqlite_url(self.data)
+        if self.database is not None:
+            return self.database
+        demo = demo_database(self.data)
+        return sqlite_file_url(demo if demo.is_file() else self.data / "mxd.sqlite")
 
     @property
     def command_flags(self) -> str:
         """Flags with which a command reads the same runs; empty with the defaults, and if tokens are required."""
-        if self.requires_tokens or (self.data == Path("data") and self.database is None):
-            return ""
+        flags = []
+        if self.data.resolve() != Path("data").resolve():
+            flags += ["--data", _path_here(self.data)]
         # The URL of another kind of database may hold a password.
-        database = [self.database] if self.database is not None and self.database.startswith("sqlite:") else []
-        return shlex.join(
-            ["--data", str(self.data.resolve()), *(part for url in database for part in ("--database", url))]
-        )
+        if self.database is not None and self.database.startswith("sqlite:"):
+            flags += ["--database", self.database]
+        return "" if self.requires_tokens else shlex.join(flags)
+
+
+def _path_here(path: Path) -> str:
+    """Return a path as the user gave it, or relative to the working folder if that contains it."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}

@@ -29,9 +29,9 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations as notes
 from mxd.backend.database import steering_sessions as sessions
-from mxd.backend.database.demo import DATABASE_FILE
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas.steering import SteeringRequest
+from mxd.backend.settings import DEMO_DATABASE
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.layers.tensor_files import quantize_file
 from mxd.trainer.storage.database.open import writing
@@ -78,9 +78,9 @@ def pack_database(demo: Path, database: Path, names: list[str]) -> None:
         with opened(f"sqlite:///{copy}") as engine:
             _finish(engine, demo, names)
         _vacuum(copy)
-        with copy.open("rb") as source, lzma.open(demo / DATABASE_FILE, "wb", preset=9) as target:
+        with copy.open("rb") as source, lzma.open(demo / DEMO_DATABASE, "wb", preset=9) as target:
             shutil.copyfileobj(source, target, 1 << 20)
-        sizes = [path.stat().st_size / 1e6 for path in (copy, demo / DATABASE_FILE)]
+        sizes = [path.stat().st_size / 1e6 for path in (copy, demo / DEMO_DATABASE)]
     print(f"{sizes[0]:.1f} MB, compressed {sizes[1]:.1f} MB")
 
 

@@ -11,9 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.api.app import create_app
-from mxd.backend.database.demo import DATABASE_FILE
 from mxd.backend.database.maintenance import upgrade_database
-from mxd.backend.settings import Settings
+from mxd.backend.settings import DEMO_DATABASE, Settings
 from mxd.trainer.config import SAMPLE
 
 pytestmark = pytest.mark.skipif(
@@ -26,7 +25,7 @@ MAIN = "smollm2-l22"
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A client of a server of the demo. Its search index, which takes half a minute, is tested with the tests' demo."""
     database = tmp_path_factory.mktemp("demo") / "demo.sqlite"
-    with lzma.open(SAMPLE / DATABASE_FILE) as packed, database.open("wb") as file:
+    with lzma.open(SAMPLE / DEMO_DATABASE) as packed, database.open("wb") as file:
         shutil.copyfileobj(packed, file, 1 << 20)
     upgrade_database(f"sqlite:///{database}")
     with TestClient(create_app(Settings(data=SAMPLE, database=f"sqlite:///{database}", device="cpu"))) as it:

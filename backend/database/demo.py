@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import lzma
 import os
@@ -20,6 +19,7 @@ from sqlalchemy import bindparam, make_url, select, update
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.database.maintenance import upgrade_database
 from mxd.backend.database.steering_sessions import SessionRecord
+from mxd.backend.settings import DEMO_DATABASE, demo_database, demo_digest
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -29,9 +29,6 @@ from mxd.trainer.utils.files import disk_errors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-DATABASE_FILE = "database.sqlite.xz"
-"""The demo's database: the index of every run, labels, steering sessions and measurements."""
 
 
 def writable_demo() -> Path:
@@ -43,7 +40,8 @@ def writable_demo() -> Path:
 
     from mxd.trainer.utils.files import atomic_directory
 
-    copy = user_data_path("mxd-explorer") / f"demo-{_digest(SAMPLE)}"
+    check_demo(SAMPLE)
+    copy = user_data_path("mxd-explorer") / f"demo-{demo_digest(SAMPLE)}"
     if not copy.is_dir():
         with atomic_directory(copy) as partial:
             shutil.copytree(SAMPLE, partial, dirs_exist_ok=True)
@@ -53,9 +51,9 @@ def writable_demo() -> Path:
 
 
 def demo_database_url(folder: Path) -> str:
-    """Return the URL of a demo's database: one per version of the demo, because it belongs to the runs. Raises
-    NotFoundError if the folder has no demo."""
-    return sqlite_file_url(folder.parent / f".demo-{_digest(folder)}.sqlite")
+    """Return the URL of a demo's database. Raises NotFoundError if the folder has no demo."""
+    check_demo(folder)
+    return sqlite_file_url(demo_database(folder))
 
 
 def unpacked_database(folder: Path) -> str:
@@ -82,7 +80,7 @@ def unpack_database(folder: Path, target: Path) -> None:
         return {name: Run.load(name, folder).tokenizer for name in run_names(folder)}
 
     sys.stderr.write("Unpacking the database of the demo\n")
-    packed = folder / DATABASE_FILE
+    packed = folder / DEMO_DATABASE
     with (
         disk_errors(target),
         tempfile.TemporaryDirectory(dir=target.parent, prefix=".demo-") as temporary,
@@ -152,11 +150,9 @@ def _fill_session_texts(url: str, folder: Path) -> None:
                 record.text = texts.get(record.run, {}).get(record.name)
 
 
-def _digest(folder: Path) -> str:
-    packed = folder / DATABASE_FILE
-    if not packed.is_file():
+def check_demo(folder: Path) -> None:
+    """Check that a folder has a demo. Raises NotFoundError if it has none."""
+    if demo_digest(folder) is None:
         if folder == SAMPLE:
             raise NotFoundError("The demo is a package of its own. Run: pip install mxd-explorer-demo")
-        raise NotFoundError(f"No demo in {folder}: it has no {DATABASE_FILE}. Choose another --data.")
-    with packed.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+        raise NotFoundError(f"No demo in {folder}: it has no {DEMO_DATABASE}. Choose another --data.")

@@ -256,10 +256,12 @@ CHAINS = (CHAIN, migrations.CHAIN)
 
 @dataclass(frozen=True)
 class UpgradeResult:
-    """Schema versions of the trainer's tables."""
+    """Schema versions of the trainer's tables, and of the backend's."""
 
     before: int
+    annotations_before: int
     after: int
+    annotations_after: int
 
 
 def upgrade_database(url: str) -> UpgradeResult:
@@ -274,9 +276,9 @@ def upgrade_database(url: str) -> UpgradeResult:
             # Alembic's batch mode drops and recreates a table. With foreign keys on, dependent rows would be deleted.
             event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys = OFF"))
         with schema_transaction(engine) as connection:
-            before = read_version(connection, CHAIN)
-            if all(read_version(connection, chain) == chain.newest for chain in CHAINS):
-                return UpgradeResult(before, before)
+            before = [read_version(connection, chain) for chain in CHAINS]
+            if before == [chain.newest for chain in CHAINS]:
+                return UpgradeResult(*before, *before)
             for chain in CHAINS:
                 upgrade(connection, chain)
             if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").first():
@@ -284,7 +286,7 @@ def upgrade_database(url: str) -> UpgradeResult:
                     "The database was not changed: some rows refer to rows that do not exist. "
                     "Run 'mxd database check' with the version that wrote it."
                 )
-            return UpgradeResult(before, read_version(connection, CHAIN))
+            return UpgradeResult(*before, *(read_version(connection, chain) for chain in CHAINS))
     except DatabaseError as error:
         raise cannot_open(engine.url, error) from error
     finally:

@@ -37,17 +37,11 @@ def automatic_labels(
     """Return the automatic labels of those of ``experts`` that have any, the displayed one first. Labels by a language
     model take precedence over heuristic ones."""
     table = AutomaticLabelRecord
-    query = select(table).where(table.run_id == run.id, among(session, table.expert, experts))
+    rows_of = _stored(session, run.id, among(session, table.expert, experts))
     density = _densities(session, run.id, among(session, ExpertRecord.expert, experts))
-    labels_of: dict[int, list[AutomaticLabelRecord]] = defaultdict(list)
-    for record in session.scalars(query):
-        labels_of[record.expert].append(record)
     return {
-        expert: tuple(
-            AutomaticLabel.model_validate(_served([getattr(record, name) for name in FIELDS], density.get(expert, 0.0)))
-            for record in sorted(records, key=lambda record: (record.labeller == FEATURES, -record.balanced_accuracy))
-        )
-        for expert, records in labels_of.items()
+        expert: tuple(AutomaticLabel(**_served(row, density.get(expert, 0.0))) for row in sorted(rows, key=_order))
+        for expert, rows in rows_of.items()
     }
 
 
@@ -67,7 +61,7 @@ class ShownLabels:
     """Displayed automatic labels of a run in memory, about 300 bytes each."""
 
     rows: Mapping[int, tuple[Any, ...]]
-    """Expert -> ``FIELDS``. Labels whose accuracy has the highest lower bound come first."""
+    """Expert -> ``FIELDS``. Labels with the highest score come first."""
     density: Mapping[int, float] = field(default_factory=dict)
 
     def of(self, expert: int) -> dict[str, Any] | None:
@@ -119,23 +113,23 @@ def is_inside_word(before: str, typed: str) -> bool:
 
 
 def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
-    """Load the displayed automatic labels, with the precedence of ``automatic_labels``. They are in the order of the
-    lower end of their accuracy's interval, so that few examples do not rank first."""
-    table = AutomaticLabelRecord
-    query = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id)
-    best: dict[int, tuple[Any, ...]] = {}
-    for expert, *fields in session.execute(query):
-        current = best.get(expert)
-        if current is None or _order(fields) < _order(current):
-            best[expert] = tuple(fields)
+    """Load the displayed automatic labels, with the precedence of ``automatic_labels``, those with the highest score
+    first."""
+    best = {expert: min(rows, key=_order) for expert, rows in _stored(session, run_id).items()}
     density = _densities(session, run_id)
-    lowest = {}
-    for expert, row in best.items():
-        label = _served(row, density.get(expert, 0.0))
-        interval = accuracy_interval(label, density.get(expert, 0.0))
-        lowest[expert] = (label["balanced_accuracy"] or 0.0) if interval is None else interval[0]
-    order = sorted(best, key=lambda expert: (-lowest[expert], expert))
+    scores = {expert: _served(row, density.get(expert, 0.0))["label_score"] or 0.0 for expert, row in best.items()}
+    order = sorted(best, key=lambda expert: (-scores[expert], expert))
     return ShownLabels({expert: best[expert] for expert in order}, density)
+
+
+def _stored(session: Session, run_id: int, *conditions: ColumnElement[bool]) -> dict[int, list[tuple[Any, ...]]]:
+    """Return expert -> ``FIELDS`` of each of its labels."""
+    table = AutomaticLabelRecord
+    query = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id, *conditions)
+    rows_of: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for expert, *fields in session.execute(query):
+        rows_of[expert].append(tuple(fields))
+    return rows_of
 
 
 def _densities(session: Session, run_id: int, *conditions: ColumnElement[bool]) -> dict[int, float]:
@@ -163,8 +157,8 @@ def accuracy_interval(automatic: Mapping[str, Any] | None, density: float) -> tu
 
 
 def _served(row: Sequence[Any], density: float) -> dict[str, Any]:
-    """Return ``FIELDS`` as ``AutomaticLabel``, with its weaknesses. Imported labels have no test examples, so no score
-    was measured. A label without a match in the sample has no precision, and a recall of 0."""
+    """Return ``FIELDS`` as ``AutomaticLabel``, with its score and weaknesses. Imported labels have no test examples,
+    so no score was measured. A label without a match in the sample has no precision, and a recall of 0."""
     label = dict(zip(FIELDS, row, strict=True))
     if not label["test_examples"]:
         label["balanced_accuracy"] = None
@@ -177,7 +171,10 @@ def _served(row: Sequence[Any], density: float) -> dict[str, Any]:
         and (recall > 0 or density >= MIN_DENSITY),
     }
     weaknesses = [weakness.replace("%", " %") for weakness, is_present in is_low.items() if is_present]
-    return label | {"is_clear": not weaknesses, "weaknesses": weaknesses}
+    score = None if precision is None or not recall else 2 * precision * recall / (precision + recall)
+    if recall == 0 and weaknesses:  # without a weakness, the sample holds too few tokens of a rare expert
+        score = 0.0
+    return label | {"label_score": score, "is_clear": not weaknesses, "weaknesses": weaknesses}
 
 
 def _order(row: Sequence[Any]) -> tuple[bool, float]:

@@ -32,7 +32,6 @@ from mxd.trainer.storage.database.open import (
     check_schema,
     check_version,
     read_version,
-    sqlite_url,
 )
 from mxd.trainer.storage.run import RUN_FILE, Run
 from mxd.trainer.storage.run_records import find_record
@@ -78,7 +77,12 @@ def own_data_folder(run: Run) -> Path:
 def database_url(run: Run, database: str | None) -> str:
     """URL of the database that measurements of a run are written to: ``database``, else ``MXD_DATABASE``, else the one
     in the run's data folder."""
-    return database or Settings().database or sqlite_url(own_data_folder(run))
+    return database_in(own_data_folder(run), database)
+
+
+def database_in(data: Path, database: str | None) -> str:
+    """URL of ``database``, else of ``MXD_DATABASE``, else of the database in a data folder."""
+    return database or Settings(data=data).database_url
 
 
 def readable_databases(run: Run, database: str | None) -> Iterator[str]:

@@ -86,11 +86,11 @@ def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings
         UserError: the port is in use, the database cannot be opened, or a setting is unknown or invalid.
     """
     layer = as_layer(run)
-    url = database_url(layer.run, database)
-    with opened(url) as engine:
+    with opened(database_url(layer.run, database)) as engine:
         register_run(layer.run, engine)
+    given: dict[str, Any] = {"database": database} if database else {}
     try:
-        options = Settings(data=own_data_folder(layer.run), database=url, port=port, **settings)
+        options = Settings(data=own_data_folder(layer.run), port=port, **given, **settings)
     except ValidationError as error:
         raise UserError(describe_validation_error(error)) from error
     return Dashboard(options, f"/runs/{quote(layer.name)}").start()

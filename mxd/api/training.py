@@ -15,15 +15,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mxd.api.datasets import Dataset, open_dataset
 from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load
-from mxd.api.loading import data_folder, own_data_folder
+from mxd.api.loading import data_folder, database_in, own_data_folder
 from mxd.api.models import borrowed
 from mxd.backend.database.engine import opened
-from mxd.backend.settings import Settings
 from mxd.trainer.config import Method, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.formats.import_run import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder
 from mxd.trainer.training.finetune import finetune as finetune_runs
@@ -115,7 +113,7 @@ def train(
     run_name = name or default_name(source, layer, method, k)
     others = {key: value for key, value in settings.items() if key not in TextConfig.model_fields}
     config = TrainConfig.from_keywords({**fixed, "name": run_name, "num_experts": num_experts}, others)
-    relay, url = _Relay(callbacks), database or Settings().database or sqlite_url(folder)
+    relay, url = _Relay(callbacks), database_in(folder, database)
     with (
         opened(url) as engine,
         borrowed(model, tokenizer, config.language_model) as wrapped,
@@ -175,7 +173,7 @@ def finetune(
     text, count = open_dataset(dataset, tokens, folder, parent.tokenizer, text_fields)
     others = {key: value for key, value in settings.items() if key not in text_fields}
     config = FinetuneConfig.from_keywords({"text": text, "tokens": count, "name": name}, others)
-    url = database or Settings().database or sqlite_url(folder)
+    url = database_in(folder, database)
     with (
         opened(url) as engine,
         language_model_of(layers[0], model, tokenizer) as wrapped,
@@ -236,7 +234,7 @@ def import_run(
         },
         {},
     )
-    with opened(database or Settings().database or sqlite_url(folder)) as engine:
+    with opened(database_in(folder, database)) as engine:
         return load(runs_folder(folder) / import_layer(config, folder, engine).run)
 
 

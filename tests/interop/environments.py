@@ -13,8 +13,9 @@ from typing import Any
 from filelock import FileLock
 
 from benchmarks.peers.environments import ENVIRONMENTS, ROOT, environment
-from mxd.backend.database.demo import DATABASE_FILE, unpack_database
+from mxd.backend.database.demo import unpack_database
 from mxd.backend.database.maintenance import upgrade_database
+from mxd.backend.settings import DEMO_DATABASE
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.storage.database.open import sqlite_url
 
@@ -77,7 +78,7 @@ def _checkout(name: str, variable: str, address: str, commit: str, paths: tuple[
 
 def demo_copy() -> Path:
     """Return a copy of the demo as a data folder, with its database. A changed demo gets another folder."""
-    compressed = SAMPLE / DATABASE_FILE
+    compressed = SAMPLE / DEMO_DATABASE
     folder = CACHE / f"demo-{blake2b(compressed.read_bytes(), digest_size=4).hexdigest()}"
     with _lock(folder):
         _copy(folder)

@@ -61,11 +61,17 @@ class DatabaseCommand(Command):
         else:
             from mxd.backend.database.maintenance import upgrade_database
 
-            versions = upgrade_database(self.settings().database_url)
-            text = f"Upgraded the database from version {versions.before} to {versions.after}."
-            if versions.before == versions.after:
-                text = f"The database is up to date (version {versions.after}). Nothing was changed."
-            self.report(asdict(versions), text)
+            upgraded = upgrade_database(self.settings().database_url)
+            changed = [
+                f"Upgraded {what} from version {before} to {after}."
+                for what, before, after in (
+                    ("the database", upgraded.before, upgraded.after),
+                    ("the tables of annotations", upgraded.annotations_before, upgraded.annotations_after),
+                )
+                if before != after
+            ]
+            current = f"The database is up to date (version {upgraded.after}). Nothing was changed."
+            self.report(asdict(upgraded), " ".join(changed) or current)
         return 0
 
     def _check(self) -> int:

@@ -171,7 +171,8 @@ class DemoCommand(Command):
         settings = self.settings(**self.flags)
         listen(settings.host, settings.port).close()
         prepare_language_models(folder)
-        places = {"data": folder, "database": unpacked_database(folder)}
+        unpacked_database(folder)
+        places = {"data": folder, "database": None}
         serve(settings.model_copy(update=places), open_browser if self.open else announce)
         return 0
 

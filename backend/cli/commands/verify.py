@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from mxd.backend.cli.base import Command, Positional
 from mxd.backend.cli.console import columns, duration
-from mxd.backend.settings import Settings
+from mxd.backend.settings import DEMO_DATABASE, Settings
 from mxd.trainer.errors import UserError
 
 READS_DATABASE = ("ablate", "evaluate-steering", "label")
@@ -217,7 +217,7 @@ def copy_database(settings: Settings, target: Path) -> None:
     """Copy the SQLite database of the settings, with what is only in its log yet; or the demo's, if it has one."""
     from sqlalchemy import make_url
 
-    from mxd.backend.database.demo import DATABASE_FILE, unpack_database
+    from mxd.backend.database.demo import unpack_database
     from mxd.trainer.storage.database.engine import connect
 
     url = make_url(settings.database_url)
@@ -226,5 +226,5 @@ def copy_database(settings: Settings, target: Path) -> None:
         with closing(engine.raw_connection()) as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)
         engine.dispose()
-    elif (settings.data / DATABASE_FILE).is_file():
+    elif (settings.data / DEMO_DATABASE).is_file():
         unpack_database(settings.data, target)

@@ -29,7 +29,8 @@ def built(tmp_path: Path) -> Iterator[TestClient]:
 
 
 def test_health_names_the_flags_of_another_data_folder(tmp_path: Path) -> None:
-    assert Settings().command_flags == ""
+    assert Settings().command_flags == Settings(data=Path("data").resolve()).command_flags == ""
+    assert Settings(data=Path.cwd() / "other").command_flags == "--data other"
     url = f"sqlite:///{tmp_path}/its own.sqlite"
     flags = f"--data {tmp_path} --database '{url}'"
     assert Settings(data=tmp_path, database=url).command_flags == flags

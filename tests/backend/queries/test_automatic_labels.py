@@ -38,21 +38,22 @@ def test_weak_labels_are_not_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "recall", "density", "weaknesses"),
+    ("precision", "recall", "density", "score", "weaknesses"),
     [
-        (1.0, 0.05, 0.001, ["recall below 10 %"]),
-        (1.0, 0.1, 0.001, []),
-        (0.24, 0.05, 0.001, ["precision below 25 %", "recall below 10 %"]),
-        (None, None, 0.1, []),
-        (None, 0.0, 0.0001, []),
-        (None, 0.0, 0.001, ["recall below 10 %"]),
+        (1.0, 0.05, 0.001, 0.1 / 1.05, ["recall below 10 %"]),
+        (1.0, 0.1, 0.001, 0.2 / 1.1, []),
+        (0.24, 0.05, 0.001, 0.024 / 0.29, ["precision below 25 %", "recall below 10 %"]),
+        (None, None, 0.1, None, []),
+        (None, 0.0, 0.0001, None, []),
+        (None, 0.0, 0.001, 0.0, ["recall below 10 %"]),
     ],
 )
 def test_an_accurate_label_may_be_too_weak_for_a_name(
-    precision: float | None, recall: float | None, density: float, weaknesses: list[str]
+    precision: float | None, recall: float | None, density: float, score: float | None, weaknesses: list[str]
 ) -> None:
     labels = ShownLabels({7: ("Numbers", "features", 0.9, precision, recall, 20)}, {7: density})
     label = labels.of(7)
     assert label is not None
     assert (label["weaknesses"], label["is_clear"]) == (weaknesses, not weaknesses)
+    assert label["label_score"] == pytest.approx(score)
     assert labels.best_first == ([] if weaknesses else [7])

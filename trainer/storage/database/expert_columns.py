@@ -265,8 +265,8 @@ EXPERT_COLUMNS: tuple[ExpertColumn, ...] = (
     ExpertColumn(
         "Label",
         "text",
-        "User label. Sorted by label, user labels come first, then automatic ones by the lower end of the score’s 95 % "
-        "interval, so that few examples do not rank first.",
+        "User label. Sorted by label, user labels come first, then automatic ones by their score, F1 on held-out "
+        "tokens.",
         "label",
         measured_by="annotation",
         nullable=True,

@@ -12,11 +12,12 @@ import pytest
 
 from mxd.backend.cli.commands.serve import prepare_language_models
 from mxd.backend.cli.main import run
-from mxd.backend.database.demo import DATABASE_FILE, unpacked_database
+from mxd.backend.database.demo import demo_database_url, unpacked_database
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.database.steering_sessions import sessions_of
 from mxd.backend.queries.probes import stored_benchmark
 from mxd.backend.queries.runs import list_runs
+from mxd.backend.settings import DEMO_DATABASE
 from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from tests.backend.cli.words import Capture
@@ -34,7 +35,7 @@ def demo(tmp_path: Path) -> Path:
     database.execute("CREATE TABLE words AS SELECT 'fox' AS word")
     database.commit()
     database.close()
-    (folder / DATABASE_FILE).write_bytes(lzma.compress((tmp_path / "database.sqlite").read_bytes()))
+    (folder / DEMO_DATABASE).write_bytes(lzma.compress((tmp_path / "database.sqlite").read_bytes()))
     (tmp_path / "database.sqlite").unlink()
     return folder
 
@@ -80,8 +81,8 @@ def test_newer_columns_are_filled_from_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [lambda packed: packed[:-40], lambda packed: b"text" + packed[4:]])
 def test_a_damaged_database_is_an_error_and_leaves_nothing(demo: Path, damage: object) -> None:
     assert callable(damage)
-    packed = (demo / DATABASE_FILE).read_bytes()
-    (demo / DATABASE_FILE).write_bytes(damage(packed))
+    packed = (demo / DEMO_DATABASE).read_bytes()
+    (demo / DEMO_DATABASE).write_bytes(damage(packed))
     with pytest.raises(UserError, match="is damaged"):
         unpacked_database(demo)
     assert [path.name for path in demo.parent.iterdir()] == ["demo"]
@@ -106,6 +107,8 @@ def test_the_demo_is_served_with_its_database_and_benchmark(monkeypatch: pytest.
     monkeypatch.setattr("mxd.backend.cli.commands.serve.serve", lambda settings, when_ready: served.append(settings))
     assert run(["demo", "--data", str(sample), "--port", "0"]) == 0
     (settings,) = served
+    assert settings.command_flags == f"--data {sample}"
+    assert settings.database_url == demo_database_url(sample)
     engine = open_database(settings.database_url)
     with reading(engine) as session:
         (found,) = list_runs(session, lambda _: None).runs

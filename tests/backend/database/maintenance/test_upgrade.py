@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, inspect, text, update
 from sqlalchemy.orm import Session
 
+from mxd.backend.cli.main import run
 from mxd.backend.database import maintenance
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import open_database
@@ -27,7 +28,7 @@ from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRe
 from tests.helpers.databases import made_up_database
 from tests.helpers.servers.postgresql import Server
 
-NEWEST = CHAINS[0].newest
+NEWEST, OWN = (chain.newest for chain in CHAINS)
 REVISION = f'''
 """A new column in a table that other tables refer to."""
 import sqlalchemy as sa
@@ -85,14 +86,25 @@ def test_an_upgrade_runs_the_missing_revisions_and_keeps_every_row(url: str, new
         open_database(url)
     before = {table: rows(url, table) for table in TABLES}
     assert all(before.values())
-    assert upgrade_database(url) == UpgradeResult(NEWEST, NEWEST + 1)
+    assert upgrade_database(url) == UpgradeResult(NEWEST, OWN, NEWEST + 1, OWN)
     after = {table: rows(url, table) for table in TABLES}
     assert [row[:-1] for row in after.pop("runs")] == before.pop("runs")
     assert after == before
     engine = open_database(url)
     assert "comment" in {column["name"] for column in inspect(engine).get_columns("runs")}
     engine.dispose()
-    assert upgrade_database(url) == UpgradeResult(NEWEST + 1, NEWEST + 1)
+    assert upgrade_database(url) == UpgradeResult(NEWEST + 1, OWN, NEWEST + 1, OWN)
+
+
+def test_an_upgrade_of_the_annotations_alone_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = sqlite_url(tmp_path)
+    made_up_database(tmp_path / "data", database).dispose()
+    with closing(sqlite3.connect(tmp_path / "mxd.sqlite")) as connection, connection:
+        connection.execute("ALTER TABLE sessions DROP COLUMN text")
+        connection.execute("UPDATE backend_version SET version_num = '1'")
+    for sentence in (f"Upgraded the tables of annotations from version 1 to {OWN}.", "Nothing was changed."):
+        assert run(["database", "upgrade", "--database", database]) == 0
+        assert sentence in capsys.readouterr().out
 
 
 def test_a_failed_upgrade_changes_nothing(url: str, newer: MigrationChain) -> None:
@@ -167,7 +179,7 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
         connection.execute(text("ALTER TABLE sessions DROP COLUMN text"))
         for chain in CHAINS:
             connection.execute(chain.table.update().values(version_num="1"))
-    assert upgrade_database(url) == UpgradeResult(1, NEWEST)
+    assert upgrade_database(url) == UpgradeResult(1, 1, NEWEST, OWN)
     assert tables(engine) == newest
     keys = inspect(engine).get_pk_constraint("recurrences")["constrained_columns"]
     assert keys == ["run_id", "expert", "other_run"]
