@@ -16,10 +16,9 @@ width, W residual width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,6 @@ from torch.nn import functional as F
 
 from mxd.trainer.analysis.indexing.statistics import Ints
 from mxd.trainer.analysis.sampled_examples import (
-    ExpertActivity,
     SampledExamples,
     density_matched_experts,
     get_indexed_run,
@@ -203,40 +201,10 @@ class _Rise(NamedTuple):
 NUM_TOKENS = 12
 
 
-@dataclass(frozen=True)
-class ExpertAblation:
-    """Effects of an expert, averaged over its active tokens. Losses and KL divergences are in nats per token."""
-
-    expert: int
-    examples: int
-    """Number of examples measured."""
-    loss_increase: float | None
-    """Increase of the next token's loss when only this expert is ablated; None if no example has a next token."""
-    kl_ablated: float
-    """KL divergence of the next-token distribution when only this expert is ablated."""
-    kl_amplified: float
-    """KL divergence when the expert's activation is raised by its 99th percentile."""
-    kl_random_expert: float
-    """KL divergence when a random expert of similar density is raised by its own, on the same tokens."""
-    kl_random_direction: float
-    """KL divergence when a random direction with the norm of the amplification is added, on the same tokens."""
-    random_expert: int
-    """Random expert of similar density."""
-    output_share: float
-    """Share of the summed norms of all active experts' contributions."""
-    input_dependence: float
-    """Share of the squared norm of the expert's contributions outside their mean direction. 0 for a transcoder feature,
-    which always adds the same direction."""
-    promoted: list[list[float]]
-    """[token id, mean change of log p] of the tokens that the contribution promotes most, by the logit lens."""
-    suppressed: list[list[float]]
-    """[token id, mean change of log p] of the tokens that the contribution suppresses most."""
-
-
 def summarise(
     language_model: LanguageModel, expert: int, random_expert: int, effects: InterventionEffects, weight_M: Tensor
-) -> ExpertAblation:
-    """Average the effects of one expert over its examples."""
+) -> dict[str, Any]:
+    """Average the effects of one expert over its examples: a row of ``AblationRecord`` without its run."""
     weight_M = (weight_M / weight_M.sum()).to(effects.share)
 
     def mean(values_M: Tensor) -> float:
@@ -245,20 +213,20 @@ def summarise(
     losses_M, has_next_M = effects.loss_increase, ~effects.loss_increase.isnan()
     total = (losses_M[has_next_M] * weight_M[has_next_M]).sum()
     promoted, suppressed = _promoted_and_suppressed(language_model, effects, weight_M)
-    return ExpertAblation(
-        expert=expert,
-        examples=len(weight_M),
-        loss_increase=float(total / weight_M[has_next_M].sum()) if bool(has_next_M.any()) else None,
-        kl_ablated=mean(effects.kl_ablated),
-        kl_amplified=mean(effects.kl_amplified),
-        kl_random_expert=mean(effects.kl_random_expert),
-        kl_random_direction=mean(effects.kl_random_direction),
-        random_expert=random_expert,
-        output_share=mean(effects.share),
-        input_dependence=input_dependence(effects.contribution, weight_M),
-        promoted=promoted,
-        suppressed=suppressed,
-    )
+    return {
+        "expert": expert,
+        "examples": len(weight_M),
+        "loss_increase": float(total / weight_M[has_next_M].sum()) if bool(has_next_M.any()) else None,
+        "kl_ablated": mean(effects.kl_ablated),
+        "kl_amplified": mean(effects.kl_amplified),
+        "kl_random_expert": mean(effects.kl_random_expert),
+        "kl_random_direction": mean(effects.kl_random_direction),
+        "random_expert": random_expert,
+        "output_share": mean(effects.share),
+        "input_dependence": input_dependence(effects.contribution, weight_M),
+        "promoted": promoted,
+        "suppressed": suppressed,
+    }
 
 
 def input_dependence(contribution_MO: Tensor, weight_M: Tensor) -> float:
@@ -287,27 +255,6 @@ def _promoted_and_suppressed(
 def _strongest(change_V: Tensor, sign: float) -> list[list[float]]:
     top = (change_V * sign).topk(min(NUM_TOKENS, len(change_V)))
     return [[token, sign * value] for token, value in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
-
-
-def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str, Any]], config: AblationConfig) -> None:
-    """Replace a run's stored ablations, or those of the chosen experts, in the caller's transaction.
-
-    ``ablations`` are columns of ``AblationRecord`` except ``run_id``. Every expert must be in the database.
-    """
-    delete_ablations(session, run_id, [values["expert"] for values in ablations] if config.experts else None)
-    earlier = session.get(MeasurementRecord, (run_id, "ablate"))
-    settings = config.model_dump(mode="json")
-    if config.experts and earlier is not None:  # the rows of other experts stay, so the settings name these, too
-        before = earlier.settings.get("experts")
-        settings["experts"] = sorted({*before, *config.experts}) if before else []
-    session.merge(MeasurementRecord(run_id=run_id, command="ablate", settings=settings))
-    rows = [{"run_id": run_id, **values} for values in ablations]
-    if rows:
-        session.execute(insert(AblationRecord), rows)
-        session.execute(
-            update(ExpertRecord),
-            [{name: row[name] or 0.0 for name in ("run_id", "expert", *ABLATION_COLUMNS)} for row in rows],
-        )
 
 
 EXPERTS_PER_CHUNK = 4096
@@ -346,152 +293,116 @@ def build_ablations(
             expert.
         CancelledError: the task was cancelled. Previous results are unchanged.
     """
-    ablation_run = _AblationRun.read(run, config, language_model, database)
-    ablations = list(ablation_run.measure_experts(callbacks))
-    ablation_run.write(database, ablations)
-    return _result(run.name, ablations)
+    measurement = AblationMeasurement(run, config, language_model, database, callbacks)
+    while measurement.done < measurement.total:
+        callbacks.check_cancelled()
+        measurement.step()
+        callbacks.on_progress(measurement.done, measurement.total, "")
+    return measurement.write(database)
 
 
 class AblationMeasurement:
-    """A measurement of chosen experts, in steps, so that a server can serve other requests between them."""
+    """A measurement in steps, so that a server can serve other requests between them."""
 
-    def __init__(self, run: Run, config: AblationConfig, language_model: LanguageModel, database: Engine) -> None:
-        """Read the examples. Arguments and errors as ``build_ablations``."""
-        self._ablation_run = _AblationRun.read(run, config, language_model, database)
-        self._measured = _MeasuredExamples(self._ablation_run, self._ablation_run.examples)
-
-    @property
-    def done(self) -> int:
-        """Number of measured examples."""
-        return self._measured.done
-
-    @property
-    def total(self) -> int:
-        """Number of examples."""
-        return len(self._measured.examples.expert)
-
-    def step(self) -> None:
-        """Measure examples of one sequence."""
-        self._measured.step()
-
-    def write(self, database: Engine) -> None:
-        """Replace the stored results of the measured experts in one transaction."""
-        self._ablation_run.write(database, list(self._measured.summaries()))
-
-
-@dataclass(frozen=True, eq=False)
-class _AblationRun:
-    run: Run
-    run_id: int
-    indexed_at: datetime
-    config: AblationConfig
-    language_model: LanguageModel
-    activity: ExpertActivity
-    random_experts: Ints
-    examples: SampledExamples
-    sequences: dict[int, list[int]]
-
-    @classmethod
-    def read(cls, run: Run, config: AblationConfig, language_model: LanguageModel, database: Engine) -> _AblationRun:
+    def __init__(
+        self,
+        run: Run,
+        config: AblationConfig,
+        language_model: LanguageModel,
+        database: Engine,
+        callbacks: Callbacks = NO_CALLBACKS,
+    ) -> None:
+        """Read and choose the examples. Arguments and errors as ``build_ablations``."""
         check_fits(language_model, run)
+        self._run, self._config, self._language_model = run, config, language_model
         with Session(database) as session:
             record = get_indexed_run(session, run.name)
-            activity = read_activity(session, record)
-            random_experts = density_matched_experts(activity, config.seed)
+            self._run_id, self._indexed_at = record.id, session.get_one(IndexRecord, record.id).created_at
+            self._activity = read_activity(session, record)
+            self._random_experts = density_matched_experts(self._activity, config.seed)
             examples = sample_examples(session, record, config.examples_per_bin)
             if config.experts:
-                examples = select_experts(examples, config.experts, random_experts, record)
-            sequences = read_sequences(session, record)
-            run.layer.to(language_model.device_of(run.config.layer))
-            indexed_at = session.get_one(IndexRecord, record.id).created_at
-            examples_of = (activity, random_experts, examples, sequences)
-            return cls(run, record.id, indexed_at, config, language_model, *examples_of)
+                examples = select_experts(examples, config.experts, self._random_experts, record)
+            self._sequences = read_sequences(session, record)
+        run.layer.to(language_model.device_of(run.config.layer))
+        if not config.experts:
+            examples = share_sequences(examples, self._sequences, run, language_model, config.seed, callbacks)
+        self.done, self.total = 0, len(examples.expert)
+        """Numbers of measured examples, and of all."""
+        self._rows: list[dict[str, Any]] = []
+        self._passes = self._measure(examples)
 
-    def write(self, database: Engine, ablations: Sequence[ExpertAblation]) -> None:
+    def step(self) -> None:
+        """Run one forward pass of one sequence."""
+        next(self._passes)
+
+    def write(self, database: Engine) -> AblationResult:
+        """Replace the stored results of the measured experts in one transaction, once all steps are done."""
+        unmeasured = list(self._passes)  # summarises the last experts
+        assert not unmeasured
+        chosen, rows = self._config.experts, self._rows
         with writing(database) as session:
-            index = session.get(IndexRecord, self.run_id)
-            if index is None or index.created_at != self.indexed_at:
-                raise UserError(f"Run '{self.run.name}' was indexed again or removed meanwhile. Measure it again.")
-            write_ablations(session, self.run_id, [asdict(ablation) for ablation in ablations], self.config)
+            index = session.get(IndexRecord, self._run_id)
+            if index is None or index.created_at != self._indexed_at:
+                raise UserError(f"Run '{self._run.name}' was indexed again or removed meanwhile. Measure it again.")
+            delete_ablations(session, self._run_id, [row["expert"] for row in rows] if chosen else None)
+            earlier = session.get(MeasurementRecord, (self._run_id, "ablate"))
+            settings = self._config.model_dump(mode="json")
+            if chosen and earlier is not None:  # the rows of other experts stay, so the settings name these, too
+                before = earlier.settings.get("experts")
+                settings["experts"] = sorted({*before, *chosen}) if before else []
+            session.merge(MeasurementRecord(run_id=self._run_id, command="ablate", settings=settings))
+            if rows:
+                session.execute(insert(AblationRecord), rows)
+                columns = ("run_id", "expert", *ABLATION_COLUMNS)
+                session.execute(update(ExpertRecord), [{name: row[name] or 0.0 for name in columns} for row in rows])
 
-    def measure_experts(self, callbacks: Callbacks) -> Iterator[ExpertAblation]:
-        """Yield the ablation of every expert with random examples."""
-        examples = self.examples
-        if not self.config.experts:
-            seed = self.config.seed
-            examples = share_sequences(examples, self.sequences, self.run, self.language_model, seed, callbacks)
-        total = len(examples.expert)
-        measured_examples = 0
-        for low in range(0, len(self.activity.density), EXPERTS_PER_CHUNK):
-            within_P = (examples.expert >= low) & (examples.expert < low + EXPERTS_PER_CHUNK)
-            chunk = _MeasuredExamples(self, examples.select(np.flatnonzero(within_P)))
-            while chunk.left:
-                callbacks.check_cancelled()
-                chunk.step()
-                callbacks.on_progress(measured_examples + chunk.done, total, "")
-            measured_examples += chunk.done
-            yield from chunk.summaries()
+        def median(name: str) -> float:
+            values = [row[name] for row in rows if row[name] is not None]
+            return float(np.median(values)) if values else float("nan")
 
-    def measure(self, sequence: int, examples: SampledExamples) -> InterventionEffects:
+        medians = {field.name: median(field.name) for field in fields(AblationResult)[3:]}
+        return AblationResult(self._run.name, len(rows), sum(row["examples"] for row in rows), **medians)
+
+    def _measure(self, examples: SampledExamples) -> Iterator[SampledExamples]:
+        """Yield the examples of each forward pass, and add the rows of experts whose examples are all measured."""
+        appends = self._language_model.can_append_variants(self._run.config.layer)
+        size = EXAMPLES_PER_FORWARD if appends else EXAMPLES_OF_ROWS
+        for low in range(0, len(self._activity.density), EXPERTS_PER_CHUNK):
+            chunk = examples.select(
+                np.flatnonzero((examples.expert >= low) & (examples.expert < low + EXPERTS_PER_CHUNK))
+            )
+            order, parts = list[Ints](), list[InterventionEffects]()
+            for sequence, rows in group_by_sequence(chunk):
+                for start in range(0, len(rows), size):
+                    order.append(rows[start : start + size])
+                    some = chunk.select(order[-1])
+                    parts.append(self._effects(sequence, some))
+                    self.done += len(some.expert)
+                    yield some
+            if not parts:
+                continue
+            sorted_P = torch.from_numpy(np.argsort(np.concatenate(order)))
+            joined = InterventionEffects(*(torch.cat(values)[sorted_P] for values in zip(*parts, strict=True)))
+            experts, starts = np.unique(chunk.expert, return_index=True)
+            for expert, own in zip(experts.tolist(), np.split(np.arange(len(chunk.expert)), starts[1:]), strict=True):
+                effects = InterventionEffects(*(values[torch.from_numpy(own)] for values in joined))
+                weight_M, random_expert = torch.from_numpy(chunk.weight[own]).float(), int(self._random_experts[expert])
+                row = summarise(self._language_model, expert, random_expert, effects, weight_M)
+                self._rows.append({"run_id": self._run_id, **row})
+
+    def _effects(self, sequence: int, examples: SampledExamples) -> InterventionEffects:
         """Measure examples of one sequence."""
-        random_expert = self.random_experts[examples.expert]
+        random_expert = self._random_experts[examples.expert]
         interventions = Interventions(
             position=torch.from_numpy(examples.position),
             expert=torch.from_numpy(examples.expert),
-            unit=torch.from_numpy(self.activity.p99[examples.expert]),
+            unit=torch.from_numpy(self._activity.p99[examples.expert]),
             random_expert=torch.from_numpy(random_expert),
-            random_unit=torch.from_numpy(self.activity.p99[random_expert]),
+            random_unit=torch.from_numpy(self._activity.p99[random_expert]),
         )
-        seed = int(np.random.SeedSequence([self.config.seed, sequence]).generate_state(1)[0])
-        ids = self.sequences[sequence]
-        layer = self.run.config.layer
-        effects = measure_interventions(self.language_model, layer, self.run.layer, ids, interventions, seed)
+        seed = int(np.random.SeedSequence([self._config.seed, sequence]).generate_state(1)[0])
+        ids, layer = self._sequences[sequence], self._run.config.layer
+        effects = measure_interventions(self._language_model, layer, self._run.layer, ids, interventions, seed)
         # To the CPU in one go: averaging waits for every number, and a dispatched model has effects on two devices.
         return InterventionEffects(*(values.cpu() for values in effects))
-
-
-class _MeasuredExamples:
-    """Examples with the effects of those measured so far."""
-
-    def __init__(self, ablation_run: _AblationRun, examples: SampledExamples) -> None:
-        self.examples = examples
-        self.done = 0
-        appends = ablation_run.language_model.can_append_variants(ablation_run.run.config.layer)
-        size = EXAMPLES_PER_FORWARD if appends else EXAMPLES_OF_ROWS
-        self.left = [
-            (sequence, rows[start : start + size])
-            for sequence, rows in group_by_sequence(examples)
-            for start in range(0, len(rows), size)
-        ][::-1]
-        self._ablation_run = ablation_run
-        self._parts: list[tuple[Ints, InterventionEffects]] = []
-
-    def step(self) -> None:
-        """Run one forward pass."""
-        sequence, rows = self.left.pop()
-        self._parts.append((rows, self._ablation_run.measure(sequence, self.examples.select(rows))))
-        self.done += len(rows)
-
-    def summaries(self) -> Iterator[ExpertAblation]:
-        """Yield the ablation of each expert, once nothing is left."""
-        if not self._parts:
-            return
-        order = np.argsort(np.concatenate([rows for rows, _ in self._parts]))
-        columns = zip(*(part for _, part in self._parts), strict=True)
-        joined = InterventionEffects(*(torch.cat(values)[torch.from_numpy(order)] for values in columns))
-        experts, starts = np.unique(self.examples.expert, return_index=True)
-        every_row = np.arange(len(self.examples.expert))
-        for expert, rows in zip(experts.tolist(), np.split(every_row, starts[1:]), strict=True):
-            effects = InterventionEffects(*(values[torch.from_numpy(rows)] for values in joined))
-            weight_M = torch.from_numpy(self.examples.weight[rows]).float()
-            random_expert = int(self._ablation_run.random_experts[expert])
-            yield summarise(self._ablation_run.language_model, expert, random_expert, effects, weight_M)
-
-
-def _result(run: str, ablations: list[ExpertAblation]) -> AblationResult:
-    def median(name: str) -> float:
-        values = [value for each in ablations if (value := getattr(each, name)) is not None]
-        return float(np.median(values)) if values else float("nan")
-
-    medians = {field.name: median(field.name) for field in fields(AblationResult)[3:]}
-    return AblationResult(run, len(ablations), sum(each.examples for each in ablations), **medians)

@@ -5,7 +5,8 @@ Shapes: R rows, T tokens, I input width, O output width, V vocabulary, P = R * T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
@@ -87,15 +88,6 @@ class SteeringVectors(NamedTuple):
         return torch.where(self.direction.any(dim=1).view(-1, 1, 1), redirected_RTO, added_RTO)
 
 
-class TextScores(NamedTuple):
-    """Scores of the new tokens of each row, each [R]."""
-
-    kl: Tensor
-    """Mean KL divergence of the steered next-token distribution from the original one, in nats per token."""
-    loss: Tensor
-    """Mean loss of the generated tokens under the original model, in nats per token."""
-
-
 @torch.no_grad()
 def generate_texts(
     language_model: LanguageModel, layer: int, mlp: EditedMlp, prompt: list[int], seeds: list[int], sampling: Sampling
@@ -115,15 +107,18 @@ def generate_texts(
 
 
 @torch.no_grad()
-def score_texts(language_model: LanguageModel, layer: int, mlp: EditedMlp, ids_RT: Tensor, start: int) -> TextScores:
-    """Score the tokens of each row from index ``start``."""
+def score_texts(
+    language_model: LanguageModel, layer: int, mlp: EditedMlp, ids_RT: Tensor, start: int
+) -> tuple[Tensor, Tensor]:
+    """Mean KL divergence of the steered next-token distribution from the original one, and mean loss under the original
+    model, of the tokens of each row from index ``start``; [R] each, in nats per token."""
     original_RTV = language_model.logits(ids_RT)[:, start - 1 : -1].log_softmax(dim=-1)
     with language_model.replace_mlps({layer: mlp}):
         steered_RTV = language_model.logits(ids_RT)[:, start - 1 : -1].log_softmax(dim=-1)
     kl_RT = F.kl_div(steered_RTV, original_RTV, log_target=True, reduction="none").sum(dim=-1).clamp_min(0)
     generated_RT = ids_RT[:, start:].to(original_RTV.device)
     loss_RT = -original_RTV.gather(2, generated_RT.unsqueeze(2))[..., 0]
-    return TextScores(kl_RT.mean(dim=1), loss_RT.mean(dim=1))
+    return kl_RT.mean(dim=1), loss_RT.mean(dim=1)
 
 
 def self_similarity(generated_RT: Tensor) -> float:
@@ -134,20 +129,6 @@ def self_similarity(generated_RT: Tensor) -> float:
     cosines_RR = counts_RV @ counts_RV.T
     pairs = len(generated_RT) * (len(generated_RT) - 1)
     return float((cosines_RR.sum() - cosines_RR.diagonal().sum()) / pairs)
-
-
-@dataclass(frozen=True)
-class SteeredExpert:
-    """An expert to amplify, its random baseline, and the tokens that it promotes."""
-
-    expert: int
-    unit: float
-    """99th percentile of the expert's gate activation."""
-    random_expert: int
-    random_unit: float
-    """99th percentile of the random expert's gate activation."""
-    promoted: tuple[int, ...]
-    """Ids of the tokens that the expert promotes most."""
 
 
 def evaluate_steering(
@@ -168,12 +149,19 @@ def evaluate_steering(
     check_fits(language_model, run)
     with Session(database) as session:
         run_id = find_record(session, run.name).id
-        experts = _sample_experts(session, run_id, run.name, config)
+        query = select(AblationRecord).where(AblationRecord.run_id == run_id).order_by(AblationRecord.expert)
+        ablations = session.scalars(query).all()
+        if not ablations:
+            raise UserError(f"No ablation data for {run.name}. Run 'mxd ablate {run.name}'.")
+        p99 = select(ExpertRecord.expert, ExpertRecord.p99).where(ExpertRecord.run_id == run_id)
+        units = dict(session.execute(p99).tuples().all())
+    count = min(config.experts, len(ablations))
+    drawn = np.random.default_rng(config.seed).choice(len(ablations), count, replace=False)
     results: list[StrengthResult] = []
-    for number, expert in enumerate(experts):
+    for number, index in enumerate(sorted(drawn.tolist())):
         callbacks.check_cancelled()
-        results.extend(_ExpertSweep(run, language_model, config, expert).results())
-        callbacks.on_progress(number + 1, len(experts), "experts")
+        results += _sweep(run, config, language_model, ablations[index], units)
+        callbacks.on_progress(number + 1, count, "experts")
     with writing(database) as session:
         session.execute(delete(SteeringStrengthRecord).where(SteeringStrengthRecord.run_id == run_id))
         session.execute(insert(SteeringStrengthRecord), [{"run_id": run_id, **asdict(result)} for result in results])
@@ -182,86 +170,43 @@ def evaluate_steering(
     return results
 
 
-def _sample_experts(session: Session, run_id: int, run: str, config: SteeringEvaluationConfig) -> list[SteeredExpert]:
-    """Draw experts at random among those with ablation results."""
-    query = select(AblationRecord).where(AblationRecord.run_id == run_id).order_by(AblationRecord.expert)
-    ablations = session.scalars(query).all()
-    if not ablations:
-        raise UserError(f"No ablation data for {run}. Run 'mxd ablate {run}'.")
-    records = session.scalars(select(ExpertRecord).where(ExpertRecord.run_id == run_id))
-    units = {record.expert: record.p99 for record in records}
-    count = min(config.experts, len(ablations))
-    drawn = np.random.default_rng(config.seed).choice(len(ablations), count, replace=False)
-    return [
-        SteeredExpert(
-            expert=ablation.expert,
-            unit=units[ablation.expert],
-            random_expert=ablation.random_expert,
-            random_unit=units[ablation.random_expert],
-            promoted=tuple(int(token) for token, _ in ablation.promoted),
-        )
-        for ablation in (ablations[index] for index in sorted(drawn.tolist()))
-    ]
-
-
-class _ExpertSweep:
-    """All kinds and strengths of one expert."""
-
-    def __init__(
-        self, run: Run, language_model: LanguageModel, config: SteeringEvaluationConfig, expert: SteeredExpert
-    ) -> None:
-        self.layer = run.config.layer
-        self.sparse_layer = run.layer.to(language_model.device_of(run.config.layer))
-        self.start_token = run.config.text.start_token
-        self.language_model = language_model
-        self.config = config
-        self.expert = expert
-        self.variants: list[tuple[Kind, float]] = [("none", 0.0)]
-        self.variants += [(kind, strength) for kind in KINDS for strength in config.strengths]
-
-    def results(self) -> Iterator[StrengthResult]:
-        """Yield one result per kind and strength."""
-        prompts = [self._score_prompt(text) for text in self.config.prompts]
-        for index, (kind, strength) in enumerate(self.variants):
-            metrics = np.mean([scores[index] for scores in prompts], axis=0).tolist()
-            kl, loss, similarity, promoted = metrics
-            yield StrengthResult(self.expert.expert, kind, strength, kl, loss, similarity, promoted)
-
-    def _score_prompt(self, text: str) -> list[tuple[float, float, float, float]]:
-        """KL divergence, loss, self-similarity and share of promoted tokens of each variant."""
-        samples, sampling = self.config.samples, Sampling(max_tokens=self.config.max_tokens)
-        prompt = prompt_ids(self.language_model, text, sampling.max_tokens, self.start_token)
-        mlp = EditedMlp(self.sparse_layer, self._steering_vectors().added)
-        seeds = [self.config.seed + sample for sample in range(samples)] * len(self.variants)
-        ids_RT = generate_texts(self.language_model, self.layer, mlp, prompt, seeds, sampling)
-        scores = score_texts(self.language_model, self.layer, mlp, ids_RT, len(prompt))
+def _sweep(
+    run: Run,
+    config: SteeringEvaluationConfig,
+    language_model: LanguageModel,
+    ablation: AblationRecord,
+    units: Mapping[int, float],
+) -> Iterator[StrengthResult]:
+    """Yield one result per kind and strength of an expert. ``units`` are the experts' 99th percentiles."""
+    layer, device = run.config.layer, language_model.device_of(run.config.layer)
+    sparse_layer = run.layer.to(device)
+    variants: list[tuple[Kind, float]] = [("none", 0.0), *itertools.product(KINDS, config.strengths)]
+    zero_O = torch.zeros(sparse_layer.config.output_width)
+    generator = torch.Generator().manual_seed(config.seed * 100_003 + ablation.expert)
+    random_O = F.normalize(torch.randn(len(zero_O), generator=generator), dim=0)
+    rows = []
+    for kind, strength in variants:
+        expert = ablation.random_expert if kind == "random_expert" else ablation.expert
+        direction_O = random_O if kind == "random_direction" else zero_O
+        rows += [(expert, strength * units[expert], direction_O)] * config.samples
+    experts, activations, directions = zip(*rows, strict=True)
+    vectors = (torch.tensor(experts), torch.tensor(activations), torch.stack(directions))
+    mlp = EditedMlp(sparse_layer, SteeringVectors(*(values.to(device) for values in vectors)).added)
+    sampling = Sampling(max_tokens=config.max_tokens)
+    seeds = [config.seed + sample for sample in range(config.samples)] * len(variants)
+    prompts = []
+    for text in config.prompts:
+        prompt = prompt_ids(language_model, text, sampling.max_tokens, run.config.text.start_token)
+        ids_RT = generate_texts(language_model, layer, mlp, prompt, seeds, sampling)
+        kl_R, loss_R = score_texts(language_model, layer, mlp, ids_RT, len(prompt))
         generated_RT = ids_RT[:, len(prompt) :]
-        promoted_RT = torch.isin(generated_RT, torch.tensor(self.expert.promoted))
-        return [
-            (
-                float(scores.kl[rows].mean()),
-                float(scores.loss[rows].mean()),
-                self_similarity(generated_RT[rows]),
-                float(promoted_RT[rows].float().mean()),
-            )
-            for rows in (slice(index * samples, (index + 1) * samples) for index in range(len(self.variants)))
-        ]
-
-    def _steering_vectors(self) -> SteeringVectors:
-        """Steering vectors with one row per variant and sample."""
-        steered, zero_O = self.expert, torch.zeros(self.sparse_layer.config.output_width)
-        generator = torch.Generator().manual_seed(self.config.seed * 100_003 + steered.expert)
-        random_O = F.normalize(torch.randn(len(zero_O), generator=generator), dim=0)
-        rows = [
-            (
-                steered.random_expert if kind == "random_expert" else steered.expert,
-                strength * (steered.random_unit if kind == "random_expert" else steered.unit),
-                random_O if kind == "random_direction" else zero_O,
-            )
-            for kind, strength in self.variants
-            for _ in range(self.config.samples)
-        ]
-        experts, activations, directions = zip(*rows, strict=True)
-        vectors = SteeringVectors(torch.tensor(experts), torch.tensor(activations), torch.stack(directions))
-        device = self.language_model.device_of(self.layer)
-        return SteeringVectors(*(values.to(device) for values in vectors))
+        promoted_RT = torch.isin(generated_RT, torch.tensor([int(token) for token, _ in ablation.promoted]))
+        parts = (values_R.split(config.samples) for values_R in (kl_R, loss_R, generated_RT, promoted_RT))
+        prompts.append(
+            [
+                (float(kl.mean()), float(loss.mean()), self_similarity(generated), float(promoted.float().mean()))
+                for kl, loss, generated, promoted in zip(*parts, strict=True)
+            ]
+        )
+    for (kind, strength), metrics in zip(variants, np.mean(prompts, axis=0).tolist(), strict=True):
+        yield StrengthResult(ablation.expert, kind, strength, *metrics)

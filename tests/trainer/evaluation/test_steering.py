@@ -77,7 +77,7 @@ def test_without_steering_texts_and_losses_are_the_original_models(world: World,
         penalised_1V = apply_repetition_penalty(logits_1V, [set(greedy[0].tolist())], [Sampling()])
         greedy = torch.cat([greedy, penalised_1V.argmax(dim=1, keepdim=True)], dim=1)
     assert torch.equal(ids_1T, greedy)
-    assert score_texts(world.language_model, 1, mlp, ids_1T, len(prompt)).kl.item() == pytest.approx(0, abs=1e-6)
+    assert score_texts(world.language_model, 1, mlp, ids_1T, len(prompt))[0].item() == pytest.approx(0, abs=1e-6)
 
 
 def test_self_similarity_is_one_for_the_same_words_and_zero_for_others() -> None:

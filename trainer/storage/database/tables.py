@@ -129,7 +129,10 @@ class IndexRecord(Base):
 
 
 class AblationRecord(Base):
-    """Ablation and steering effects of an expert; see ``mxd.trainer.analysis.ablation``."""
+    """Ablation and steering effects of an expert, averaged over its active tokens; see ``mxd.trainer.analysis.ablation``.
+
+    Losses and KL divergences are in nats per token.
+    """
 
     __tablename__ = "ablations"
 
@@ -137,15 +140,21 @@ class AblationRecord(Base):
     expert: Mapped[int] = mapped_column(primary_key=True)
     examples: Mapped[int]
     loss_increase: Mapped[float | None]
+    """Increase of the next token's loss when only this expert is ablated; None if no example has a next token."""
     kl_ablated: Mapped[float]
     kl_amplified: Mapped[float]
+    """KL divergence of the next-token distribution when the activation is raised by its 99th percentile."""
     kl_random_expert: Mapped[float]
+    """The same of a random expert of similar density, on the same tokens."""
     kl_random_direction: Mapped[float]
+    """The same of a random direction with the norm of the amplification."""
     random_expert: Mapped[int]
     output_share: Mapped[float]
+    """Share of the summed norms of all active experts' contributions."""
     input_dependence: Mapped[float]
+    """Share of the squared norm of the contributions outside their mean direction; 0 for a transcoder feature."""
     promoted: Mapped[list[list[float]]] = mapped_column(JSON)
-    """[[token id, change of log p in nats], …], largest first."""
+    """[[token id, mean change of log p in nats], …] of the tokens promoted most, by the logit lens; largest first."""
     suppressed: Mapped[list[list[float]]] = mapped_column(JSON)
 
 
