@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.analysis.effects import Change, Forward, Reading, changed_forward, layers_of, read_target
+from mxd.trainer.analysis.effects import Change, Forward, Reading, changed_forward, edited_mlps, layers_of, read_target
 from mxd.trainer.analysis.results import Ability, AbilityKind, EditPrice, PriceOnText
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget
@@ -101,9 +101,8 @@ class EditedPasses:
             part = groups[first : first + rows]
             edited = {edit.run for group in part for edit in group}
             layers = {run.config.layer: self.layers[run.config.layer] for run in self.runs if run.name in edited}
-            yield changed_forward(
-                self.language_model, layers, reading, "kept", self.change(part), len(part), min(layers, default=0)
-            )
+            functions = edited_mlps(layers, "kept", self.change(part))
+            yield changed_forward(self.language_model, layers, reading, functions, len(part), min(layers, default=0))
 
     def change(self, groups: Sequence[Sequence[Edit]]) -> Change:
         """Adds what each row's edits add."""
@@ -180,7 +179,7 @@ class PriceMeasurement:
                 logits_GSV = self._logits(reading)
                 original_SV = logits_GSV[0].log_softmax(-1)
                 self._kl_G += _divergence(original_SV, logits_GSV)
-                self._loss_G -= _log_p(reading, logits_GSV)
+                self._loss_G -= reading.continuation_log_p(logits_GSV).cpu()
                 self._tokens += len(original_SV)
             else:
                 item = ability_items()[number - len(self._texts)]
@@ -192,7 +191,8 @@ class PriceMeasurement:
                 logits_GSV = self._logits(right)
                 # Two continuations of one token follow the same pass.
                 others_GSV = logits_GSV if right.fed_ids == wrong.fed_ids else self._logits(wrong)
-                self._solved[item.kind].append(_log_p(right, logits_GSV) > _log_p(wrong, others_GSV))
+                is_solved_G = right.continuation_log_p(logits_GSV) > wrong.continuation_log_p(others_GSV)
+                self._solved[item.kind].append(is_solved_G.cpu())
             self.done = number + 1
 
     def result(self) -> EditPrice:
@@ -251,9 +251,3 @@ def _divergence(original_SV: Tensor, logits_GSV: Tensor) -> Tensor:
     edited_GSV = logits_GSV.log_softmax(-1)
     kl_GSV = F.kl_div(edited_GSV, original_SV.expand_as(edited_GSV), log_target=True, reduction="none")
     return kl_GSV.sum((1, 2)).cpu()
-
-
-def _log_p(reading: Reading, logits_GSV: Tensor) -> Tensor:
-    """Log-probability of the continuation in each row, [G], on the CPU."""
-    ids_S = torch.tensor(reading.ids[reading.prompt_tokens :], device=logits_GSV.device)
-    return logits_GSV.log_softmax(-1).gather(2, ids_S.expand(len(logits_GSV), -1).unsqueeze(2)).sum((1, 2)).cpu()

@@ -171,14 +171,16 @@ TokenEffects = tuple[TokenEffect, ...]
 
 def _strongest(language_model: LanguageModel, changes_KV: Tensor) -> tuple[list[TokenEffects], list[TokenEffects]]:
     """The largest rises and falls of log p of each row."""
-    up, down = (values.topk(NUM_TOKENS, dim=1) for values in (changes_KV, -changes_KV))
-    texts = single_texts(language_model, {*up.indices.flatten().tolist(), *down.indices.flatten().tolist()})
+    up, down = _largest(language_model, changes_KV), _largest(language_model, -changes_KV)
+    return up, [tuple(replace(it, change=-it.change) for it in effects) for effects in down]
 
-    def named(indices_KE: Tensor, changes_KE: Tensor) -> list[TokenEffects]:
-        rows = zip(indices_KE.tolist(), changes_KE.tolist(), strict=True)
-        return [tuple(TokenEffect(i, texts[i], value) for i, value in zip(*row, strict=True)) for row in rows]
 
-    return named(up.indices, up.values), named(down.indices, -down.values)
+def _largest(language_model: LanguageModel, values_KV: Tensor) -> list[TokenEffects]:
+    """Tokens with the largest values of each row."""
+    top = values_KV.topk(NUM_TOKENS, dim=1)
+    texts = single_texts(language_model, set(top.indices.flatten().tolist()))
+    rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [tuple(TokenEffect(i, texts[i], value) for i, value in zip(*row, strict=True)) for row in rows]
 
 
 Change = Callable[[int, LayerPass], Tensor | None]
@@ -213,27 +215,25 @@ class Reading:
 
     def value(self, forward: Forward) -> Tensor:
         """Value of the target in each row, [B]; differentiable in a pass with gradients."""
-        if forward.embedding_BTW is None:
-            return self._value(forward)
         with torch.inference_mode(False), torch.enable_grad():
-            return self._value(forward)
+            logits_BV = forward.logits_BSV[:, 0]
+            match self.target:
+                case TokenTarget(token=token):
+                    assert token is not None
+                    return logits_BV[:, token] - logits_BV.mean(-1)
+                case DifferenceTarget(token=token, other=other):
+                    return logits_BV[:, token] - logits_BV[:, other]
+                case SetTarget(tokens=tokens):
+                    return logits_BV.log_softmax(-1)[:, sorted(set(tokens))].logsumexp(-1)
+                case ContinuationTarget():
+                    return self.continuation_log_p(forward.logits_BSV)
+                case ExpertTarget(run=run, expert=expert):
+                    return forward.activation(self.layers[run], self.prompt_tokens - 1, expert)
 
-    def _value(self, forward: Forward) -> Tensor:
-        match self.target:
-            case TokenTarget(token=token):
-                logits_BV = forward.logits_BSV[:, 0]
-                assert token is not None
-                return logits_BV[:, token] - logits_BV.mean(-1)
-            case DifferenceTarget(token=token, other=other):
-                return forward.logits_BSV[:, 0, token] - forward.logits_BSV[:, 0, other]
-            case SetTarget(tokens=tokens):
-                return forward.logits_BSV[:, 0].log_softmax(-1)[:, sorted(set(tokens))].logsumexp(-1)
-            case ContinuationTarget():
-                ids_S = torch.tensor(self.ids[self.prompt_tokens :], device=forward.logits_BSV.device)
-                log_p_BSV = forward.logits_BSV.log_softmax(-1)
-                return log_p_BSV.gather(2, ids_S.expand(len(log_p_BSV), -1).unsqueeze(2)).sum((1, 2))
-            case ExpertTarget(run=run, expert=expert):
-                return forward.activation(self.layers[run], self.prompt_tokens - 1, expert)
+    def continuation_log_p(self, logits_BSV: Tensor) -> Tensor:
+        """Log-probability of the continuation in each row, [B]."""
+        ids_S = torch.tensor(self.ids[self.prompt_tokens :], device=logits_BSV.device)
+        return logits_BSV.log_softmax(-1).gather(2, ids_S.expand(len(logits_BSV), -1).unsqueeze(2)).sum((1, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,34 +311,23 @@ def differentiable_forward(
     language_model: LanguageModel,
     sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
-    errors: Errors = "kept",
-    change: Change = unchanged,
+    functions: Mapping[int, MlpFunction] | None = None,
     rows: int = 1,
 ) -> Forward:
-    """Forward pass with gradients at the sparse layers' outputs, their inputs and the embedding.
+    """Forward pass with gradients at the MLPs' outputs, their inputs and the embedding.
 
     Args:
-        sparse_layers: layers whose inputs are recorded. With ``errors`` dropped, they replace their MLPs.
-        change: what to add to each sparse layer's output.
+        functions: functions that compute the outputs of some layers' MLPs; by default the sparse layers' without a
+            change, see ``edited_mlps``.
         rows: number of copies of the text.
     """
-    return graph_forward(language_model, sparse_layers, reading, edited_mlps(sparse_layers, errors, change), rows)
-
-
-def graph_forward(
-    language_model: LanguageModel,
-    sparse_layers: Mapping[int, SparseLayer],
-    reading: Reading,
-    functions: Mapping[int, MlpFunction],
-    rows: int = 1,
-) -> Forward:
-    """Forward pass with gradients in which ``functions`` compute the outputs of some layers' MLPs."""
     embeddings: list[Tensor] = []
 
     def leaf(embedding_BTW: Tensor) -> Tensor:
         embeddings.append(embedding_BTW.detach().clone().requires_grad_())
         return embeddings[0].clone()  # some blocks change their input in place
 
+    functions = edited_mlps(sparse_layers, "kept") if functions is None else functions
     with torch.inference_mode(False), torch.enable_grad():
         forward = _forward(language_model, sparse_layers, reading, functions, rows, 0, leaf)
         return replace(forward, embedding_BTW=embeddings[0])
@@ -349,17 +338,11 @@ def changed_forward(
     language_model: LanguageModel,
     sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
-    errors: Errors,
-    change: Change,
+    functions: Mapping[int, MlpFunction],
     rows: int,
     first: int = 0,
 ) -> Forward:
-    """Forward pass without gradients, as ``differentiable_forward``.
-
-    Args:
-        first: first layer that ``change`` changes. The layers before it are computed for one row only.
-    """
-    functions = edited_mlps(sparse_layers, errors, change)
+    """Forward pass without gradients. The layers before ``first`` are equal in all rows, and computed for one row."""
     with ExitStack() as stack:
         language_model.linear_kernels.apply(stack)
         return _forward(language_model, sparse_layers, reading, functions, rows, first, None)
@@ -391,7 +374,7 @@ def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor
 def edited_mlps(
     sparse_layers: Mapping[int, SparseLayer], errors: Errors, change: Change = unchanged
 ) -> dict[int, MlpFunction]:
-    """Functions that compute the outputs of MLPs, or of the layers that replace them, with a change."""
+    """Functions that compute the outputs of MLPs or, with ``errors`` dropped, of the layers, and add ``change``."""
     mode: SteeringMode = "residual" if errors == "kept" else "replace"
     return {layer: EditedMlp(it, partial(change, layer), mode) for layer, it in sparse_layers.items()}
 
@@ -450,14 +433,18 @@ def expert_map(language_model: LanguageModel, run: Run, expert: int) -> ExpertMa
     if not isinstance(layer, MxD):
         raise UserError(f"The experts of a {run.config.method} are vectors. Only matrices can be decomposed.")
     shares_R, vectors_RO, stable_rank = _singular_directions(layer, expert)
-    largest_scalings, smallest_scalings, small_scaling_share = _output_dimensions(layer, expert)
-    return ExpertMap(
-        stable_rank=stable_rank,
-        directions=_with_tokens(language_model, run.config.layer, shares_R, vectors_RO),
-        largest_scalings=largest_scalings,
-        smallest_scalings=smallest_scalings,
-        small_scaling_share=small_scaling_share,
+    directions = _with_tokens(language_model, run.config.layer, shares_R, vectors_RO)
+    if not layer.mixes_outputs:
+        return ExpertMap(stable_rank, directions, (), (), None)
+    scaling_O = layer.scaling_NO[expert]
+    typical_O = layer.scaling_NO.square().mean(dim=0).sqrt().clamp_min(1e-12)
+    relative_O = scaling_O.abs() / typical_O
+    order_O = relative_O.argsort(descending=True, stable=True)
+    largest, smallest = (
+        tuple(map(OutputDimension, ids_D.tolist(), scaling_O[ids_D].tolist(), relative_O[ids_D].tolist()))
+        for ids_D in (order_O[:NUM_DIMENSIONS], order_O.flip(0)[:NUM_DIMENSIONS])
     )
+    return ExpertMap(stable_rank, directions, largest, smallest, float((relative_O < SMALL_SCALING).float().mean()))
 
 
 def _singular_directions(mxd: MxD, expert: int) -> tuple[Tensor, Tensor, float]:
@@ -477,24 +464,6 @@ def _singular_directions(mxd: MxD, expert: int) -> tuple[Tensor, Tensor, float]:
     return squares_R[leading] / squared_norm, vectors_RO[leading], float(squared_norm) / largest if largest > 0 else 0.0
 
 
-def _output_dimensions(
-    mxd: MxD, expert: int
-) -> tuple[tuple[OutputDimension, ...], tuple[OutputDimension, ...], float | None]:
-    if not mxd.mixes_outputs:
-        return (), (), None
-    scaling_O = mxd.scaling_NO[expert]
-    typical_O = mxd.scaling_NO.square().mean(dim=0).sqrt().clamp_min(1e-12)
-    relative_O = scaling_O.abs() / typical_O
-    order_O = relative_O.argsort(descending=True, stable=True)
-
-    def dimensions(chosen_D: Tensor) -> tuple[OutputDimension, ...]:
-        rows = zip(chosen_D.tolist(), scaling_O[chosen_D].tolist(), relative_O[chosen_D].tolist(), strict=True)
-        return tuple(OutputDimension(*row) for row in rows)
-
-    small_scaling_share = float((relative_O < SMALL_SCALING).float().mean())
-    return dimensions(order_O[:NUM_DIMENSIONS]), dimensions(order_O.flip(0)[:NUM_DIMENSIONS]), small_scaling_share
-
-
 def _with_tokens(
     language_model: LanguageModel, layer: int, shares_R: Tensor, vectors_RO: Tensor
 ) -> tuple[SingularDirection, ...]:
@@ -504,14 +473,6 @@ def _with_tokens(
     ends_RO = torch.cat([vectors_RO, -vectors_RO]).to(language_model.device)
     added_RW = language_model.additions.of_directions(layer, ends_RO)
     logits_RV = language_model.unembed(added_RW)
-    top = (logits_RV - logits_RV.mean(dim=1, keepdim=True)).topk(NUM_TOKENS, dim=1)
-    texts = single_texts(language_model, set(top.indices.flatten().tolist()))
-    ends = [
-        tuple(TokenEffect(i, texts[i], change) for i, change in zip(ids, changes, strict=True))
-        for ids, changes in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    ]
-    count = len(shares_R)
-    return tuple(
-        SingularDirection(share, one, other)
-        for share, one, other in zip(shares_R.tolist(), ends[:count], ends[count:], strict=True)
-    )
+    ends, count = _largest(language_model, logits_RV - logits_RV.mean(dim=1, keepdim=True)), len(shares_R)
+    rows = zip(shares_R.tolist(), ends[:count], ends[count:], strict=True)
+    return tuple(SingularDirection(*row) for row in rows)

@@ -39,9 +39,9 @@ from mxd.trainer.analysis.effects import (
     Forward,
     Reading,
     changed_forward,
+    differentiable_forward,
     edited_mlps,
     gradients_of,
-    graph_forward,
     layers_of,
 )
 from mxd.trainer.config.analysis import CircuitConfig, Errors
@@ -229,7 +229,7 @@ class Measuring:
             experts_P = layer_pass.routing.indices_TK[positions_P, columns_P]
             active.update((layer, *pair) for pair in zip(positions_P.tolist(), experts_P.tolist(), strict=True))
 
-        original = changed_forward(language_model, sparse_layers, reading, errors, note, 1)
+        original = changed_forward(language_model, sparse_layers, reading, edited_mlps(sparse_layers, errors, note), 1)
         self.reading = reading.with_token(original)
         self.active = frozenset(active)
         """All active experts of the unchanged text."""
@@ -268,15 +268,8 @@ class Measuring:
                     removed_BTO[index, 1:] -= removed_BTO[index, 1:].mean(0)
             return -removed_BTO.flatten(0, 1)
 
-        forward = changed_forward(
-            self.language_model,
-            self.sparse_layers,
-            self.reading,
-            self.errors,
-            change,
-            len(rows),
-            min(row.first for row in rows),
-        )
+        functions, first = edited_mlps(self.sparse_layers, self.errors, change), min(row.first for row in rows)
+        forward = changed_forward(self.language_model, self.sparse_layers, self.reading, functions, len(rows), first)
         values = [self.reading.value(forward)]
         values += [forward.score(*place) for place in self.places]
         values += [forward.activation(*place) for place in self.places]
@@ -343,7 +336,7 @@ def graph_scores(
 
     layers, replaced = range(len(language_model.architecture.blocks)), edited_mlps(sparse_layers, errors)
     functions = {layer: partial(constant, replaced.get(layer)) for layer in layers}
-    forward = graph_forward(language_model, sparse_layers, reading, functions)
+    forward = differentiable_forward(language_model, sparse_layers, reading, functions)
     parts = []
     with torch.no_grad():
         for layer, position, expert in experts:

@@ -25,6 +25,7 @@ from mxd.trainer.analysis.effects import (
     Forward,
     Reading,
     differentiable_forward,
+    edited_mlps,
     expert_products,
     gradients_of,
     layers_of,
@@ -151,7 +152,8 @@ def _trace(
     language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, reading: Reading, callbacks: Callbacks
 ) -> Circuit:
     sparse_layers = layers_of(language_model, runs)
-    forward = differentiable_forward(language_model, sparse_layers, reading, config.errors)
+    functions = edited_mlps(sparse_layers, config.errors)
+    forward = differentiable_forward(language_model, sparse_layers, reading, functions)
     reading = reading.with_token(forward)
     value_B = reading.value(forward)
     gradients = _gradients(forward, value_B)
@@ -244,7 +246,8 @@ def _slopes(
                 added_PO[row * tokens + it.position] = -share * part_O
         return added_PO
 
-    forward = differentiable_forward(language_model, sparse_layers, reading, errors, change, len(points))
+    functions = edited_mlps(sparse_layers, errors, change)
+    forward = differentiable_forward(language_model, sparse_layers, reading, functions, len(points))
     layers = sorted({it.layer for it, _, _ in points})
     gradients = dict(
         zip(layers, gradients_of(reading.value(forward), [forward.outputs_BTO[it] for it in layers]), strict=True)
