@@ -21,11 +21,12 @@ from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.evaluation.evaluate import Evaluator
 from mxd.trainer.evaluation.interventions import (
     ORIGINAL,
+    Intervention,
     LayerInterventions,
     OutputFunction,
     constant_output,
-    intervene,
     loss_increases,
+    measure_losses,
 )
 from mxd.trainer.evaluation.metrics import collect_statistics
 from mxd.trainer.language_model.model import LanguageModel
@@ -55,16 +56,14 @@ def main(given: list[str] | None = None) -> None:
 
 def measured(evaluator: Evaluator, run: Run, parts: list[float]) -> list[dict[str, object]]:
     """Loss increase in nats and routing share of every part of a run, with 95 % intervals."""
-    sparse_layer, bootstrap = run.layer, evaluator.bootstrap
-    statistics = collect_statistics(
-        evaluator.language_model, run.config.layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks
-    )
+    layer, sparse_layer, bootstrap = run.config.layer, run.layer, evaluator.bootstrap
+    statistics = collect_statistics(evaluator, layer, sparse_layer)
     layer_interventions = LayerInterventions(sparse_layer, statistics, ())
-    interventions = [ORIGINAL, intervene(run, constant_output(statistics.output_O))]
+    interventions: list[Intervention] = [ORIGINAL, {layer: constant_output(statistics.output_O)}]
     for part in parts:
         outputs = (layer_interventions.replaced, layer_interventions.frozen)
-        interventions += [intervene(run, mixed_with_mlp(output, part)) for output in outputs]
-    losses = evaluator.losses(interventions)
+        interventions += [{layer: mixed_with_mlp(output, part)} for output in outputs]
+    losses = measure_losses(evaluator, interventions)
     mean_S = loss_increases(losses, 1)
     rows: list[dict[str, object]] = []
     for number, part in enumerate(parts):

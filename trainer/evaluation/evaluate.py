@@ -8,8 +8,8 @@ Shapes: S sequences, L or T tokens of a sequence, I input width, O output width.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,12 @@ from mxd.trainer.evaluation.interventions import (
     Losses,
     OutputFunction,
     constant_output,
-    intervene,
     loss_increases,
     measure_losses,
     zero_output,
 )
 from mxd.trainer.evaluation.jacobians import measure_jacobians
-from mxd.trainer.evaluation.metrics import LayerStatistics, collect_statistics, continuation_agreement
+from mxd.trainer.evaluation.metrics import EvaluatedText, LayerStatistics, collect_statistics, continuation_agreement
 from mxd.trainer.evaluation.results import (
     AddedLayer,
     Evaluation,
@@ -69,16 +68,11 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Evaluator:
-    """Language model, text, bootstrap resamples, and whatever several evaluations on one text share."""
+class Evaluator(EvaluatedText):
+    """A text with the settings of its evaluations, and whatever several of them share."""
 
     config: EvaluateConfig
-    language_model: LanguageModel
-    ids_SL: Tensor
     bootstrap: Bootstrap
-    callbacks: Callbacks
-    residuals: Residuals
-    """Residual streams of the text, so that blocks before a layer are computed once for all its runs."""
     baselines: dict[int, Losses] = field(default_factory=dict)
     """Layer -> losses of the original, of a zero output and of the mean output, which all runs of the layer share."""
 
@@ -88,11 +82,7 @@ class Evaluator:
         stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "sampled")
         ids_SL = torch.from_numpy(np.stack(list(stream))).long()
         bootstrap = Bootstrap(len(ids_SL), config.resamples, config.seed)
-        return cls(config, language_model, ids_SL, bootstrap, callbacks, Residuals(language_model))
-
-    def losses(self, interventions: Sequence[Intervention]) -> Losses:
-        """Measure the losses under interventions, the first of which is the original."""
-        return measure_losses(self.language_model, interventions, self.ids_SL, self.callbacks, self.residuals)
+        return cls(language_model, ids_SL, callbacks, Residuals(language_model), config, bootstrap)
 
 
 def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
@@ -101,24 +91,27 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     config, bootstrap = evaluator.config, evaluator.bootstrap
     layer = run.config.layer
     sparse_layer = run.at_k(config.k).to(evaluator.language_model.device_of(layer))
-    statistics = collect_statistics(
-        evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks, evaluator.residuals
-    )
+    statistics = collect_statistics(evaluator, layer, sparse_layer)
     shared = find_shared_experts(statistics, config.always_on)
     interventions = LayerInterventions(sparse_layer, statistics, shared.experts)
     measured = interventions.measured(shared)
-    losses = _measure_losses(evaluator, run, statistics, tuple(measured.values()))
+    losses = _measure_losses(evaluator, layer, statistics, tuple(measured.values()))
     increases = {name: loss_increases(losses, number) for number, name in enumerate((*BASELINES, *measured), start=1)}
     zero_S, mean_S, replaced_S = (increases[name] for name in (*BASELINES, "replaced"))
     without, only = (
         float(increases[name].mean()) if name in increases else None for name in ("without_shared", "only_shared")
     )
-    intervals = _reconstruction_intervals(evaluator, statistics) | _loss_intervals(losses, increases, bootstrap)
+    shares = {
+        name: bootstrap.ratio(increases[output], mean_S) for name, output in SHARES.items() if output in increases
+    }
+    intervals = _reconstruction_intervals(evaluator, statistics) | {
+        "kl": bootstrap.mean(losses.kl[3]),
+        "agreement": bootstrap.mean(losses.agreement[3]),
+        "ce_frozen": bootstrap.mean(losses.ce[4]),
+        **shares,
+    }
     health = measure_health(sparse_layer, statistics, config.seed)
-    recovered = bootstrap.ratio(mean_S - replaced_S, mean_S)
-    continuations = continuation_agreement(
-        evaluator.language_model, {layer: sparse_layer}, evaluator.ids_SL, config.prompts
-    )
+    continuations = continuation_agreement(evaluator, {layer: sparse_layer}, config.prompts)
     result = Evaluation(
         run=run.name,
         method=run.config.method,
@@ -139,36 +132,18 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         **{name: intervals[name].value for name in PLAIN_VALUES},
         loss_increase=bootstrap.mean(replaced_S),
         loss_recovered_zero=bootstrap.ratio(zero_S - replaced_S, zero_S),
-        loss_recovered_mean=recovered,
+        loss_recovered_mean=bootstrap.ratio(mean_S - replaced_S, mean_S),
         dead_share=health.load.dead_share,
         intervals=intervals,
         continuations={str(length): share for length, share in continuations.items()},
         shared_expert=SharedExpertAblation(**asdict(shared), loss_increase_without=without, loss_increase_only=only),
         health=health,
-        strict_routing_share=strict.value if (strict := intervals.get("strict_routing_share")) else None,
-        decoder_share=share.value if (share := intervals.get("decoder_share")) else None,
-        warnings=find_warnings(
-            run.config.method,
-            health,
-            shared,
-            recovered,
-            intervals.get("strict_routing_share", intervals["routing_share"]),
-            loss_recovered_by_shared=None if only is None else 1 - only / float(mean_S.mean()),
-            tokens=statistics.tokens,
-            active_experts=intervals["l0"].value,
-            k=sparse_layer.config.k,
-        ),
-        jacobian=measure_jacobians(
-            evaluator.language_model,
-            layer,
-            sparse_layer,
-            evaluator.ids_SL,
-            config.jacobian_tokens,
-            bootstrap,
-            config.seed,
-            evaluator.residuals,
-        ),
+        warnings=(),
+        strict_routing_share=shares["strict_routing_share"].value if "strict_routing_share" in shares else None,
+        decoder_share=shares["decoder_share"].value if "decoder_share" in shares else None,
+        jacobian=measure_jacobians(evaluator, layer, sparse_layer, config.jacobian_tokens, bootstrap, config.seed),
     )
+    result = replace(result, warnings=find_warnings(result, None if only is None else 1 - only / float(mean_S.mean())))
     return Measurement(result, replaced_S, subject_name(run.name, config.k))
 
 
@@ -183,34 +158,20 @@ PLAIN_VALUES = ("kl", "agreement", "normalized_mse", "paper_error", "variance_ex
 """Metrics that the result contains as plain values in addition to their intervals."""
 
 
-def _loss_intervals(losses: Losses, increases: Mapping[str, Floats], bootstrap: Bootstrap) -> dict[str, Interval]:
-    """Intervals of the measures that compare the run's losses with those of the baselines."""
-    mean_S = increases["mean_ablated"]
-    intervals = {
-        "kl": bootstrap.mean(losses.kl[3]),
-        "agreement": bootstrap.mean(losses.agreement[3]),
-        "routing_share": bootstrap.ratio(increases["frozen"], mean_S),
-        "ce_frozen": bootstrap.mean(losses.ce[4]),
-    }
-    if "constant" in increases:
-        intervals["strict_routing_share"] = bootstrap.ratio(increases["constant"], mean_S)
-    if "constant_dense" in increases:
-        intervals["decoder_share"] = bootstrap.ratio(increases["constant_dense"], mean_S)
-    return intervals
+SHARES = {"routing_share": "frozen", "strict_routing_share": "constant", "decoder_share": "constant_dense"}
+"""Metric -> the intervention whose loss increase it compares with that of mean ablation."""
 
 
 def _measure_losses(
-    evaluator: Evaluator, run: Run, statistics: LayerStatistics, interventions: Sequence[OutputFunction]
+    evaluator: Evaluator, layer: int, statistics: LayerStatistics, interventions: Sequence[OutputFunction]
 ) -> Losses:
     """Losses of the original model, of a zero output, of the mean output and of the run's own interventions."""
-    baselines = evaluator.baselines.get(run.config.layer)
-    if baselines is not None:
-        return baselines.followed_by(
-            evaluator.losses([ORIGINAL, *(intervene(run, output) for output in interventions)])
-        )
-    shared = (zero_output, constant_output(statistics.output_O))
-    losses = evaluator.losses([ORIGINAL, *(intervene(run, output) for output in (*shared, *interventions))])
-    evaluator.baselines[run.config.layer] = losses.first(1 + len(shared))
+    baselines = evaluator.baselines.get(layer)
+    shared = () if baselines else (zero_output, constant_output(statistics.output_O))
+    losses = measure_losses(evaluator, [ORIGINAL, *({layer: output} for output in (*shared, *interventions))])
+    if baselines:
+        return Losses._make(np.concatenate([first, own[1:]]) for first, own in zip(baselines, losses, strict=True))
+    evaluator.baselines[layer] = Losses._make(values[: 1 + len(shared)] for values in losses)
     return losses
 
 
@@ -227,13 +188,10 @@ def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losse
     for run in runs:
         layer = run.config.layer
         sparse_layer = run.layer.to(evaluator.language_model.device_of(layer))
-        statistics = collect_statistics(
-            evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks, evaluator.residuals
-        )
-        replaced |= intervene(run, LayerInterventions(sparse_layer, statistics, ()).replaced)
-        zeros |= intervene(run, zero_output)
-        means |= intervene(run, constant_output(statistics.output_O))
-    losses = evaluator.losses([ORIGINAL, zeros, means, replaced])
+        statistics = collect_statistics(evaluator, layer, sparse_layer)
+        replaced[layer] = LayerInterventions(sparse_layer, statistics, ()).replaced
+        zeros[layer], means[layer] = zero_output, constant_output(statistics.output_O)
+    losses = measure_losses(evaluator, [ORIGINAL, zeros, means, replaced])
     mean_S, replaced_S = loss_increases(losses, 2), loss_increases(losses, 3)
     result = JointEvaluation(
         run=" + ".join(run.name for run in runs),
@@ -307,8 +265,8 @@ def evaluate_layer_by_layer(
     ordered = sort_by_layer(runs)
     interventions: list[Intervention] = [ORIGINAL]
     for run in ordered:
-        interventions.append({**interventions[-1], **intervene(run, _layer_output(evaluator, run))})
-    losses = evaluator.losses(interventions)
+        interventions.append({**interventions[-1], run.config.layer: _layer_output(evaluator, run)})
+    losses = measure_losses(evaluator, interventions)
     steps = tuple(
         AddedLayer(
             run=run.name,

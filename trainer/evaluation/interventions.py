@@ -7,22 +7,19 @@ width, O output width, W width of the residual stream, K active, M entries of th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mxd.trainer.evaluation.health import SharedExperts
-from mxd.trainer.evaluation.metrics import LayerStatistics
+from mxd.trainer.evaluation.metrics import EvaluatedText, LayerStatistics
 from mxd.trainer.language_model.edited_mlp import LayerPass
 from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import Residuals, residual_at, start_at
 from mxd.trainer.layers.base import Routing, SparseLayer
-from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.bootstrap import Floats
-from mxd.trainer.utils.callbacks import Callbacks
 
 OutputFunction = Callable[[Tensor, Tensor], Tensor]
 """Maps an MLP's input [T, I] and output [T, O] to a new output [T, O]."""
@@ -41,11 +38,6 @@ def zero_output(_x_TI: Tensor, output_TO: Tensor) -> Tensor:
 def constant_output(mean_O: Tensor) -> OutputFunction:
     """Replace the output by a constant, for mean ablation."""
     return lambda _x_TI, output_TO: mean_O.to(output_TO).expand_as(output_TO)
-
-
-def intervene(run: Run, function: OutputFunction) -> Intervention:
-    """Intervention on the layer of a run."""
-    return {run.config.layer: function}
 
 
 class LayerInterventions:
@@ -112,8 +104,7 @@ class LayerInterventions:
         return self._pass
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(NamedTuple):
     """Metrics of each intervention on each sequence, [A, S]. The first intervention is the original."""
 
     ce: Floats
@@ -123,40 +114,23 @@ class Losses:
     agreement: Floats
     """Share of tokens with the same most probable next token as the original."""
 
-    def first(self, count: int) -> Losses:
-        """The first ``count`` interventions."""
-        return Losses(self.ce[:count], self.kl[:count], self.agreement[:count])
-
-    def followed_by(self, other: Losses) -> Losses:
-        """These interventions, then those of ``other`` except its original."""
-        pairs = ((self.ce, other.ce), (self.kl, other.kl), (self.agreement, other.agreement))
-        return Losses(*(np.concatenate([own, theirs[1:]]) for own, theirs in pairs))
-
 
 LOGIT_BYTES = 1 << 30
 """Memory for the logits of a forward pass on a GPU, which decides how many sequences it takes."""
 
 
 @torch.no_grad()
-def measure_losses(
-    language_model: LanguageModel,
-    interventions: Sequence[Intervention],
-    ids_SL: Tensor,
-    callbacks: Callbacks,
-    residuals: Residuals | None = None,
-) -> Losses:
-    """Run the language model on sequences under each intervention. The first one must be the original. Several calls
-    may share the sequences' ``residuals``."""
+def measure_losses(text: EvaluatedText, interventions: Sequence[Intervention]) -> Losses:
+    """Run the language model on a text under each intervention. The first one must be the original."""
     assert not interventions[0]
-    changed = interventions[1:]
-    residuals = residuals or Residuals(language_model)
+    changed, language_model, ids_SL, residuals = interventions[1:], text.language_model, text.ids_SL, text.residuals
     layers = {layer for intervention in changed for layer in intervention}
     first_layer = min(layers)
     functions = {layer: _mlp_function(changed, layer, layer == first_layer) for layer in layers}
     step = _sequences_per_pass(language_model, len(changed), ids_SL.shape[1])
     metrics: list[Tensor] = []
     for first in range(0, len(ids_SL), step):
-        callbacks.check_cancelled("Evaluation cancelled; run the same command to continue.")
+        text.callbacks.check_cancelled("Evaluation cancelled; run the same command to continue.")
         ids_BL = ids_SL[first : first + step].to(language_model.device)
         original_BLV = _original_logits(language_model, residuals, first_layer, first, ids_BL)
         can_split = len(ids_BL) == 1 and language_model.can_split_row(first_layer)
@@ -169,7 +143,7 @@ def measure_losses(
         for ids_L, original_LV, logits_ALV in zip(ids_BL, original_BLV, changed_BALV, strict=True):
             metrics.append(_compare(original_LV, logits_ALV, ids_L).cpu())
         done = (first + len(ids_BL)) * ids_SL.shape[1]
-        callbacks.on_progress(done, ids_SL.numel(), f"{len(interventions)} interventions")
+        text.callbacks.on_progress(done, ids_SL.numel(), f"{len(interventions)} interventions")
     return Losses(*(values.numpy() for values in torch.stack(metrics, dim=2).double()))
 
 

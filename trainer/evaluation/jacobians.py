@@ -25,6 +25,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
+from mxd.trainer.evaluation.metrics import EvaluatedText
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals, start_at
 from mxd.trainer.layers.base import SparseLayer
@@ -57,17 +58,11 @@ class JacobianAgreement:
 
 @torch.no_grad()
 def measure_jacobians(
-    language_model: LanguageModel,
-    layer: int,
-    sparse_layer: SparseLayer,
-    ids_SL: Tensor,
-    tokens: int,
-    bootstrap: Bootstrap,
-    seed: int,
-    residuals: Residuals,
+    text: EvaluatedText, layer: int, sparse_layer: SparseLayer, tokens: int, bootstrap: Bootstrap, seed: int
 ) -> JacobianAgreement | None:
     """Compare Jacobian-vector products at about ``tokens`` tokens, as many of each sequence. None if no tokens are
     wanted or there are fewer than two."""
+    language_model, ids_SL, residuals = text.language_model, text.ids_SL, text.residuals
     per_sequence = min(-(-tokens // len(ids_SL)), ids_SL.shape[1] - 1)
     if per_sequence * len(ids_SL) < 2:
         return None

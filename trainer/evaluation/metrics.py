@@ -211,25 +211,27 @@ class LayerStatistics:
     """Sum of the norms of each expert's contributions."""
 
 
+@dataclass(frozen=True)
+class EvaluatedText:
+    """Sequences on which layers of a language model are evaluated."""
+
+    language_model: LanguageModel
+    ids_SL: Tensor
+    callbacks: Callbacks
+    residuals: Residuals
+    """Residual streams of the text, so that blocks before a layer are computed once for all its runs."""
+
+
 @torch.no_grad()
-def collect_statistics(
-    language_model: LanguageModel,
-    layer: int,
-    sparse_layer: SparseLayer,
-    ids_SL: Tensor,
-    callbacks: Callbacks,
-    residuals: Residuals | None = None,
-) -> LayerStatistics:
-    """Run the sparse layer on the MLP inputs of sequences, and collect its errors and statistics. Several calls may
-    share the sequences' ``residuals``."""
+def collect_statistics(text: EvaluatedText, layer: int, sparse_layer: SparseLayer) -> LayerStatistics:
+    """Run the sparse layer on the MLP inputs of a text, and collect its errors and statistics."""
     sums = _Sums(sparse_layer)
-    residuals = residuals or Residuals(language_model)
-    for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):
-        with residuals.continued(layer, number * SEQUENCES_PER_FORWARD, part_SL) as ids_RL:
-            activations = language_model.capture(layer, ids_RL)
+    for number, part_SL in enumerate(text.ids_SL.split(SEQUENCES_PER_FORWARD)):
+        with text.residuals.continued(layer, number * SEQUENCES_PER_FORWARD, part_SL) as ids_RL:
+            activations = text.language_model.capture(layer, ids_RL)
         captured = MlpActivations(*(value.float() for value in activations))
         sums.add(captured, part_SL.shape[1])
-        callbacks.on_progress(sums.tokens, ids_SL.numel(), "statistics of the experts")
+        text.callbacks.on_progress(sums.tokens, text.ids_SL.numel(), "statistics of the experts")
     return sums.statistics()
 
 
@@ -295,19 +297,16 @@ def _median(batches: list[Tensor]) -> Tensor:
     return spatial_median(values_TM, values_TM.mean(dim=0), steps=MEDIAN_STEPS).float()
 
 
-def continuation_agreement(
-    language_model: LanguageModel, layers: Mapping[int, SparseLayer], ids_SL: Tensor, prompts: int
-) -> dict[int, float]:
+def continuation_agreement(text: EvaluatedText, layers: Mapping[int, SparseLayer], prompts: int) -> dict[int, float]:
     """Share of prompts whose greedy continuations with and without the layers have the same first n tokens, by n.
 
     The prompts are the first halves of the first sequences. Lengths beyond the context length are omitted.
     """
-    prompts_PL = ids_SL[:prompts, : ids_SL.shape[1] // 2].to(language_model.device)
-    if not len(prompts_PL):
-        return {}
+    language_model = text.language_model
+    prompts_PL = text.ids_SL[:prompts, : text.ids_SL.shape[1] // 2].to(language_model.device)
     max_length = language_model.max_tokens - prompts_PL.shape[1]
     lengths = [length for length in CONTINUATION_LENGTHS if length <= max_length]
-    if not lengths:
+    if not lengths or not len(prompts_PL):
         return {}
     original_PL = _greedy_continuation(language_model, prompts_PL, lengths[-1])
     with language_model.replace(layers):

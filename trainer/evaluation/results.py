@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Literal
+from typing import Literal, get_args
 
 from mxd.trainer.config import Method
 from mxd.trainer.evaluation.evaluation_metrics import LIMITS, TABLE
@@ -37,72 +37,46 @@ class EvaluationWarning:
     text: str
 
 
-def find_warnings(
-    method: Method,
-    health: Health,
-    shared: SharedExperts,
-    loss_recovered: Interval,
-    routing_share: Interval,
-    loss_recovered_by_shared: float | None,
-    tokens: int,
-    active_experts: float,
-    k: int,
-) -> tuple[EvaluationWarning, ...]:
-    """Return the warnings about a layer, the most severe first.
-
-    Args:
-        loss_recovered: loss recovered by the layer, relative to mean ablation.
-        routing_share: the strict one, if the method has it.
-        loss_recovered_by_shared: loss recovered by the always-on experts alone; None if there are none.
-    """
-    warnings = [
-        *_routing_warnings(method, health, loss_recovered, routing_share),
-        *_shared_expert_warnings(shared, loss_recovered_by_shared),
-        *_expert_warnings(health, tokens),
-        *_target_warnings(method, active_experts, k, tokens),
-    ]
-    levels: tuple[Level, ...] = ("alarm", "warning", "note")
-    return tuple(sorted(warnings, key=lambda warning: levels.index(warning.level)))
+def find_warnings(result: Evaluation, loss_recovered_by_shared: float | None) -> tuple[EvaluationWarning, ...]:
+    """Return the warnings about an evaluated layer, the most severe first. ``loss_recovered_by_shared`` is the loss
+    recovered by the always-on experts alone; None if there are none."""
+    levels = get_args(Level)
+    found = [*_warnings(result, loss_recovered_by_shared)]
+    found += _target_warnings(result.method, result.l0, result.k, result.tokens)
+    return tuple(sorted(found, key=lambda warning: levels.index(warning.level)))
 
 
-def _routing_warnings(
-    method: Method, health: Health, recovered: Interval, routing_share: Interval
-) -> Iterator[EvaluationWarning]:
-    if routing_share.value < IDLE_ROUTING_SHARE:
+def _warnings(result: Evaluation, loss_recovered_by_shared: float | None) -> Iterator[EvaluationWarning]:
+    health, shared, recovered = result.health, result.shared_expert, result.loss_recovered_mean
+    load, duplicates, ranks = health.load, health.near_duplicates, health.expert_ranks
+    routing = result.routing_share if result.strict_routing_share is None else result.strict_routing_share
+    if routing < IDLE_ROUTING_SHARE:
         yield EvaluationWarning(
             "alarm",
-            f"The routing does nothing: the routing share is {routing_share.value:.1%}. With a constant mixing "
-            f"vector the layer still recovers {1 - routing_share.value:.0%} of the loss. A low error says nothing "
-            "about the experts.",
+            f"The routing does nothing: the routing share is {routing:.1%}. With a constant mixing vector the layer "
+            f"still recovers {1 - routing:.0%} of the loss. A low error says nothing about the experts.",
         )
-    elif routing_share.value < LIMITS["routing_share"]:
+    elif routing < LIMITS["routing_share"]:
         yield EvaluationWarning(
             "warning",
-            f"The routing share is only {routing_share.value:.0%}. The rest of the layer's effect comes from a "
-            "dense map that is the same for every token, so no expert explains it.",
+            f"The routing share is only {routing:.0%}. The rest of the layer's effect comes from a dense map that is "
+            "the same for every token, so no expert explains it.",
         )
-    if method == "mxd" and health.mixing_variation < LIMITS["mixing_variation"]:
+    if result.method == "mxd" and health.mixing_variation < LIMITS["mixing_variation"]:
         text = f"The mixing vector is nearly constant: it varies by {health.mixing_variation:.1%} over tokens."
         yield EvaluationWarning("alarm", text)
     if recovered.high < LIMITS["loss_recovered_mean"]:
         yield EvaluationWarning("warning", f"The layer recovers only {recovered.value:.0%} of the loss.")
-
-
-def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float | None) -> Iterator[EvaluationWarning]:
-    if loss_recovered is not None:
+    if loss_recovered_by_shared is not None:
         experts = f"Expert {shared.experts[0]} is" if shared.always_on == 1 else f"{shared.always_on} experts are"
         verb = "it recovers" if shared.always_on == 1 else "they recover"
         yield EvaluationWarning(
-            "alarm" if loss_recovered > DOMINANT_LOSS_RECOVERED else "warning",
+            "alarm" if loss_recovered_by_shared > DOMINANT_LOSS_RECOVERED else "warning",
             f"{experts} active on nearly every token, with {shared.coefficient_share:.0%} of the sum of all "
-            f"activations. Alone {verb} {loss_recovered:.0%} of the loss.",
+            f"activations. Alone {verb} {loss_recovered_by_shared:.0%} of the loss.",
         )
-
-
-def _expert_warnings(health: Health, tokens: int) -> Iterator[EvaluationWarning]:
-    load, duplicates, ranks = health.load, health.near_duplicates, health.expert_ranks
     if load.dead_share > LIMITS["dead_share"]:
-        text = f"{load.dead_share:.0%} of the experts are not active on any of {tokens:,} tokens."
+        text = f"{load.dead_share:.0%} of the experts are not active on any of {result.tokens:,} tokens."
         yield EvaluationWarning("warning", text)
     if duplicates.share > LIMITS["near_duplicates"]:
         text = f"{duplicates.share:.0%} of {duplicates.compared:,} compared experts have a near-duplicate."

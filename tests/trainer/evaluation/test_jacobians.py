@@ -15,11 +15,13 @@ from mxd.trainer.evaluation.jacobians import (
     load_forward_derivatives,
     measure_jacobians,
 )
+from mxd.trainer.evaluation.metrics import EvaluatedText
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.utils.bootstrap import Bootstrap
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.analysis.evaluation_setups import config_of, trap
 from tests.helpers.language_models import tiny_language_model
 
@@ -29,7 +31,8 @@ SEQUENCES, LENGTH = 6, 20
 def measure(language_model: LanguageModel, layer: SparseLayer, tokens: int = 30) -> JacobianAgreement | None:
     ids_SL = torch.randint(1, 50, (SEQUENCES, LENGTH), generator=torch.Generator().manual_seed(0))
     bootstrap = Bootstrap(SEQUENCES, 200, 0)
-    return measure_jacobians(language_model, 1, layer, ids_SL, tokens, bootstrap, 0, Residuals(language_model))
+    text = EvaluatedText(language_model, ids_SL, NO_CALLBACKS, Residuals(language_model))
+    return measure_jacobians(text, 1, layer, tokens, bootstrap, 0)
 
 
 def random_layer(config: LayerConfig) -> SparseLayer:

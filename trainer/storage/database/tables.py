@@ -129,10 +129,8 @@ class IndexRecord(Base):
 
 
 class AblationRecord(Base):
-    """Ablation and steering effects of an expert, averaged over its active tokens; see ``mxd.trainer.analysis.ablation``.
-
-    Losses and KL divergences are in nats per token.
-    """
+    """Ablation and steering effects of an expert, averaged over its active tokens; see
+    ``mxd.trainer.analysis.ablation``. Losses and KL divergences are in nats per token."""
 
     __tablename__ = "ablations"
 
