@@ -154,7 +154,7 @@ def evaluate_steering(
         if not ablations:
             raise UserError(f"No ablation data for {run.name}. Run 'mxd ablate {run.name}'.")
         p99 = select(ExpertRecord.expert, ExpertRecord.p99).where(ExpertRecord.run_id == run_id)
-        units = dict(session.execute(p99).tuples().all())
+        units = dict[int, float](session.execute(p99).all())
     count = min(config.experts, len(ablations))
     drawn = np.random.default_rng(config.seed).choice(len(ablations), count, replace=False)
     results: list[StrengthResult] = []
