@@ -231,8 +231,19 @@ def test_one_click_steers_with_the_expert_at_three_strengths(expert: Page) -> No
         expect(text).to_have_attribute("aria-busy", "false")
         expect(text.locator("[data-token]").first).to_be_visible()
     expect(expert).to_have_url(re.compile(r"steer=the\+old\+fox"))
+    tops = [(text.bounding_box() or {"y": 0})["y"] for text in texts]
+    assert tops == sorted(tops), "below one another"
+    assert tops[-1] - tops[0] < 300, "so low that examples stay on the first screen"
     texts[-1].get_by_role("link", name="Open in Steer").click()
     expect(expert.get_by_role("textbox", name="Prompt")).to_have_value("the old fox")
+
+
+def test_one_line_below_the_label_says_how_far_it_can_be_trusted(page: Page) -> None:
+    page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
+    trust = page.get_by_role("list", name="Reliability").get_by_role("listitem")
+    expect(trust).to_have_text([re.compile("^Effect (above|no more than) a random expert’s$")])
+    page.goto(EXPERT)
+    expect(trust.first).to_have_text("User label, not tested")
 
 
 def test_an_expert_is_measured_on_request_with_progress(page: Page) -> None:

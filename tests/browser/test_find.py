@@ -47,6 +47,16 @@ def test_from_a_wish_to_a_steered_text(page: Page) -> None:
     expect(rows).to_have_count(len(measured), timeout=SECONDS)
 
 
+def test_an_empty_search_offers_words_that_find_experts(page: Page) -> None:
+    page.goto(f"/search?run={RUN}")
+    main = page.get_by_role("main")
+    expect(main.get_by_role("heading", name="Most steerable experts, nats")).to_be_visible()
+    expect(main.get_by_role("button", name=re.compile("^Expert .* in the tray$")).first).to_be_visible()
+    main.get_by_role("button", name="numbers", exact=True).click()
+    expect(page).to_have_url(re.compile("text=numbers"))
+    expect(main.get_by_role("region", name="Matching experts")).to_be_visible(timeout=SECONDS)
+
+
 PASSAGE = "He said: me gusta el libro. Then he went home."
 
 

@@ -47,29 +47,42 @@ export function definitionHandlers(id: TermId, tips: Tips, queries: QueryClient)
   return { onPointerEnter: show, onFocus: show, onPointerLeave: tips.hide, onBlur: tips.hide };
 }
 
+interface DefinedProps {
+  readonly id: string;
+  readonly handlers: ReturnType<typeof describe>;
+  readonly children: ReactNode;
+}
+
+function Defined({ id, handlers, children }: DefinedProps) {
+  const links = usePageLinks();
+  return (
+    <Link className="term" to={`${links.page("glossary")}#${id}`} {...handlers}>
+      {children}
+    </Link>
+  );
+}
+
 interface DescribedProps {
   /** Shown on hover and focus. */
   readonly description: string;
+  /** The term of the glossary that says more. */
+  readonly term?: string | null;
   readonly children: string;
 }
 
-/** A name whose description is not in the glossary. */
-export function Described({ description, children }: DescribedProps) {
+/** A name with a description that is not the glossary's. */
+export function Described({ description, term = null, children }: DescribedProps) {
+  const handlers = describe({ name: children, text: description }, useTips());
+  if (term !== null) return <Defined id={term} handlers={handlers} children={children} />;
   return (
-    <button type="button" className="term described" {...describe({ name: children, text: description }, useTips())}>
+    <button type="button" className="term described" {...handlers}>
       {children}
     </button>
   );
 }
 
 export function Term({ id, children }: { readonly id: TermId; readonly children: ReactNode }) {
-  const links = usePageLinks();
-  const handlers = definitionHandlers(id, useTips(), useQueryClient());
-  return (
-    <Link className="term" to={`${links.page("glossary")}#${id}`} {...handlers}>
-      {children}
-    </Link>
-  );
+  return <Defined id={id} handlers={definitionHandlers(id, useTips(), useQueryClient())} children={children} />;
 }
 
 interface ColumnTermProps {
@@ -79,11 +92,5 @@ interface ColumnTermProps {
 
 /** A column of the experts as a term. */
 export function ColumnTerm({ column: { key, title, description }, children }: ColumnTermProps) {
-  const links = usePageLinks();
-  const handlers = describe({ name: title, text: description }, useTips());
-  return (
-    <Link className="term" to={`${links.page("glossary")}#${key}`} {...handlers}>
-      {children}
-    </Link>
-  );
+  return <Defined id={key} handlers={describe({ name: title, text: description }, useTips())} children={children} />;
 }

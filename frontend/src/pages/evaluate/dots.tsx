@@ -1,11 +1,11 @@
 /** A table of the report: its cells are dots with 95 % intervals, or numbers alone if no values have a common axis. */
 
-import { Fragment } from "react";
+import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { Cell as Value, Head, Table } from "@/api/types";
 import { LinkedText } from "@/components/terms/linked-text";
-import { Term } from "@/components/terms/term";
+import { Described, Term } from "@/components/terms/term";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { formatFixed } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
@@ -26,14 +26,14 @@ function axisOf(cells: Cells): Axis {
 }
 
 /** Both ends with the digits and the unit of the cells. */
-function axisText(cells: Cells): string {
+function axisEnds(cells: Cells): readonly string[] {
   const text = cells.find((cell) => cell)?.text ?? "";
   const digits = /\.(\d+)/.exec(text)?.[1]?.length ?? 0;
   const isPercent = text.endsWith("%");
-  const [low, high] = axisOf(cells)
+  return axisOf(cells)
     .map((end) => formatFixed(isPercent ? 100 * end : end, digits))
-    .map((end) => (cells.length === 1 ? end.replace(/\.0+$|(?<=\.\d*[1-9])0+$/, "") : end));
-  return `axis ${low} to ${high}${isPercent ? " %" : ""}`;
+    .map((end) => (cells.length === 1 ? end.replace(/\.0+$|(?<=\.\d*[1-9])0+$/, "") : end))
+    .map((end, i) => (isPercent && i === 1 ? `${end} %` : end));
 }
 
 interface DotProps {
@@ -56,8 +56,11 @@ function Dot({ cell: { value, low, high }, axis: [start, end], reference }: DotP
   );
 }
 
-function Title({ head: { title, term, href } }: { readonly head: Head }) {
+/** Its description is shown on hover and focus, unless the glossary has a better one. */
+function Title({ head: { title, term, href, detail } }: { readonly head: Head }) {
   if (href !== null) return <Link to={href}>{title}</Link>;
+  const [description = ""] = detail.split("\n");
+  if (description !== "") return <Described {...{ description, term }}>{title}</Described>;
   return term === null ? title : <Term id={term as TermId}>{title}</Term>;
 }
 
@@ -100,21 +103,31 @@ function shortNames(lanes: readonly Head[]): readonly string[] {
 }
 
 interface LaneProps {
-  readonly lane: Head;
-  readonly name: string;
+  /** Null if it is the only one, so that its name says nothing. */
+  readonly name: ReactNode | null;
   readonly cell: Value | null;
   readonly axis: Axis;
+  /** What the ends of the axis are; empty on the lines below the first. */
+  readonly ends: readonly string[];
   readonly reference: number | null;
 }
 
-function Lane({ lane, name, cell, axis, reference }: LaneProps) {
+function Lane({ name, cell, axis, ends: [low, high], reference }: LaneProps) {
   const best = cell?.is_best === true ? "best" : "";
   return (
     <>
-      <th scope="row" className={best}>
-        <Title head={{ ...lane, title: name }} />
-      </th>
-      <td>{cell !== null && <Dot cell={cell} axis={axis} reference={reference} />}</td>
+      {name !== null && (
+        <th scope="row" className={best}>
+          {name}
+        </th>
+      )}
+      <td>
+        <div className="track">
+          <span>{low}</span>
+          {cell === null ? <span /> : <Dot cell={cell} axis={axis} reference={reference} />}
+          <span>{high}</span>
+        </div>
+      </td>
       <td className={`num ${best}`}>
         {cell?.text ?? "–"}
         {best !== "" && <span className="sr">, best</span>}
@@ -127,23 +140,25 @@ function Lane({ lane, name, cell, axis, reference }: LaneProps) {
   );
 }
 
-const HEADS = { metric: "Metric", lane: "Compared", track: "Axis", value: "Value", interval: "95 % interval" };
+const HEADS = { metric: "Metric", lane: "Compared", dots: "Axis", value: "Value", interval: "95 % interval" };
 
 /** Dots with intervals below one another, on one axis per metric or on one for all. */
 function Tracks({ table }: { readonly table: Table }) {
   const groups = groupsOf(table);
   const all = table.axis === "table" ? table.rows.flatMap(({ cells }) => cells) : null;
+  const isSingle = groups.every(({ lanes }) => lanes.length === 1);
+  const heads = Object.entries(HEADS).filter(([key]) => key !== "lane" || !isSingle);
   return (
-    <table className={table.axis === "row" ? "tracks of-runs" : "tracks"}>
+    <table className={`tracks ${table.axis === "row" ? "of-runs" : ""} ${isSingle ? "single" : ""}`}>
       <colgroup>
-        {Object.keys(HEADS).map((name) => (
-          <col key={name} className={name} />
+        {heads.map(([key]) => (
+          <col key={key} className={key} />
         ))}
       </colgroup>
       <thead className="sr">
         <tr>
-          {Object.values(HEADS).map((name) => (
-            <th key={name} scope="col">
+          {heads.map(([key, name]) => (
+            <th key={key} scope="col">
               {name}
             </th>
           ))}
@@ -158,17 +173,13 @@ function Tracks({ table }: { readonly table: Table }) {
                 {i === 0 && (
                   <th scope="rowgroup" rowSpan={lanes.length}>
                     <MetricTitle head={head} />
-                    <span className="dim">
-                      {head.term === null && <span>{head.detail.split("\n")[0]}</span>}
-                      <span>{axisText(all ?? cells)}</span>
-                    </span>
                   </th>
                 )}
                 <Lane
-                  lane={lane}
-                  name={names[i] ?? ""}
+                  name={isSingle ? null : <Title head={{ ...lane, title: names[i] ?? "", detail: "" }} />}
                   cell={cells[i] ?? null}
                   axis={axisOf(all ?? cells)}
+                  ends={i === 0 ? axisEnds(all ?? cells) : []}
                   reference={table.reference}
                 />
               </tr>
@@ -187,7 +198,7 @@ function Legend({ columns, rows }: Pick<Table, "columns" | "rows">) {
     <ul className="tracks-legend">
       {described.map((head) => (
         <li key={head.key}>
-          <Title head={head} /> <span className="dim">{head.detail}</span>
+          <Title head={{ ...head, detail: "" }} /> <span className="dim">{head.detail}</span>
         </li>
       ))}
       {rows.some(({ cells }) => cells.some((cell) => cell?.is_best)) && (
@@ -197,52 +208,56 @@ function Legend({ columns, rows }: Pick<Table, "columns" | "rows">) {
   );
 }
 
-/** Numbers without a common axis, each with its description. */
+/** Numbers without a common axis, in groups that stand beside one another if each metric has a single one. */
 function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }) {
+  const isSingle = columns.length === 1;
+  const groups = [...new Set(rows.map(({ group }) => group))];
   return (
-    <table className="numbers">
-      <thead>
-        <tr>
-          <th scope="col">{corner}</th>
-          {columns.map((head) => (
-            <th key={head.key} scope="col">
-              <Title head={head} />
-              <span className="dim">{head.detail}</span>
-            </th>
-          ))}
-          <th scope="col">Description</th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row, at) => (
-          <Fragment key={row.key}>
-            {row.group !== (rows[at - 1]?.group ?? "") && (
+    <div className={isSingle ? "numbers single" : "numbers"}>
+      {groups.map((group, at) => (
+        <table key={group}>
+          <thead className={isSingle || at > 0 ? "sr" : undefined}>
+            <tr>
+              <th scope="col">{corner}</th>
+              {columns.map((head) => (
+                <th key={head.key} scope="col">
+                  <Title head={{ ...head, detail: "" }} />
+                  <span className="dim">{head.detail}</span>
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {group !== "" && (
               <tr className="numbers-group">
-                <th scope="rowgroup" colSpan={columns.length + 2}>
-                  {row.group}
+                <th scope="rowgroup" colSpan={columns.length + 1}>
+                  {group}
                 </th>
               </tr>
             )}
-            <tr>
-              <th scope="row">
-                <Title head={row} />
-              </th>
-              {row.cells.map((cell, i) => (
-                <td key={columns[i]?.key} data-label={columns[i]?.title}>
-                  <span className="num">{cell?.text ?? "–"}</span>{" "}
-                  {cell !== null && (
-                    <span className="dim num">
-                      {cell.interval} <LinkedText text={cell.note} />
-                    </span>
-                  )}
-                </td>
+            {rows
+              .filter((row) => row.group === group)
+              .map((row) => (
+                <tr key={row.key}>
+                  <th scope="row">
+                    <Title head={row} />
+                  </th>
+                  {row.cells.map((cell, i) => (
+                    <td key={columns[i]?.key} data-label={isSingle ? undefined : columns[i]?.title}>
+                      <span className="num">{cell?.text ?? "–"}</span>{" "}
+                      {cell !== null && (
+                        <span className="dim num">
+                          {cell.interval} <LinkedText text={cell.note} />
+                        </span>
+                      )}
+                    </td>
+                  ))}
+                </tr>
               ))}
-              <td className="ink2">{row.detail}</td>
-            </tr>
-          </Fragment>
-        ))}
-      </tbody>
-    </table>
+          </tbody>
+        </table>
+      ))}
+    </div>
   );
 }
 

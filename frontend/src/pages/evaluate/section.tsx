@@ -114,13 +114,11 @@ export function SectionView({ run, section }: { readonly run: string; readonly s
         ) : (
           <p>{verdict}</p>
         ))}
-      {intro.map((text) => (
-        <Note key={text} text={text} />
-      ))}
+      {title !== "" && intro.map((text) => <Note key={text} text={text} />)}
       <Warnings warnings={warnings} />
       {figure !== null && <Figure run={run} figure={figure} />}
       <Tables title={title} tables={tables} />
-      {notes.map((text) => (
+      {[...(title === "" ? intro : []), ...notes].map((text) => (
         <Note key={text} text={text} />
       ))}
       {commands.map((command) => (

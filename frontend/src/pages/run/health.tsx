@@ -25,7 +25,6 @@ export function Faithfulness({ run }: { readonly run: string }) {
     <section className="pane settings">
       <div className="pane-h">
         <h2>Faithfulness</h2>
-        {isEvaluated && <span className="note">{verdict?.notes[0]}</span>}
         <span className="grow" />
         {table !== undefined && table.columns.length > 1 && (
           <Link className="link" to={pageLinks(run).page("evaluate")}>
@@ -43,8 +42,9 @@ export function Faithfulness({ run }: { readonly run: string }) {
           ))}
         </>
       )}
-      {isEvaluated && (
+      {isEvaluated && verdict !== undefined && (
         <>
+          <p className="verdict">{verdict.verdict}</p>
           <dl className="main-results">
             {table.rows.map(({ key, title, detail, cells: [own] }) => {
               if (own === undefined || own === null) return null;
@@ -62,7 +62,7 @@ export function Faithfulness({ run }: { readonly run: string }) {
               );
             })}
           </dl>
-          {verdict?.intro.map((text) => (
+          {verdict.notes.map((text) => (
             <p key={text} className="ink2">
               <LinkedText text={text} />
             </p>

@@ -92,7 +92,8 @@ export function FiresOn({ run, row, marker }: FiresOnProps) {
         <TopTokens tokens={row.top_tokens} />
         <div>
           <p className="dim">
-            Tokens by <Term id="activation">activation</Term>, log scale
+            Tokens by <Term id="activation">activation</Term>
+            <span className="extra">, log scale</span>
           </p>
           <ActivationHistogram row={row} height={132} caption="activation" marker={marker} />
         </div>
@@ -148,8 +149,8 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
   const written = next.filter((id) => promoted.some((token) => token.id === id)).length;
   if (next.length === 0) return null;
   return written === 0
-    ? `No promoted token follows it in its ${next.length} strongest examples.`
-    : `A promoted token follows it in ${written} of its ${next.length} strongest examples.`;
+    ? `No promoted token follows in ${next.length} top examples.`
+    : `A promoted token follows in ${written} of ${next.length} top examples.`;
 }
 
 /** Why the tokens may be trusted, and how far. */
@@ -165,7 +166,7 @@ interface WrittenProps extends ExpertProps {
   /** Null while they are computed. */
   readonly writes: Pick<Ablation, "promoted" | "suppressed"> | null;
   readonly random: { readonly expert: number; readonly largest: number | null } | null;
-  readonly examples: string;
+  readonly examples: ReactNode;
   readonly badge: keyof typeof BADGES | null;
   readonly children?: ReactNode;
 }
@@ -232,7 +233,11 @@ function StoredWrites({ run, expert, ablation }: ExpertProps & { readonly ablati
       expert={expert}
       writes={ablation}
       random={{ expert: ablation.random_expert, largest: other === null ? null : largestRise(other) }}
-      examples={`mean over ${formatCount(ablation.examples)} examples of all strengths`}
+      examples={
+        <>
+          mean over {formatCount(ablation.examples)} examples<span className="extra"> of all strengths</span>
+        </>
+      }
       badge={ablation.exceeds_random ? "measured" : "no more than a random expert"}
     >
       <span>
@@ -294,7 +299,11 @@ function WritesNow({ run, expert }: ExpertProps) {
       expert={expert}
       writes={writes}
       random={random === null ? null : { expert: random.expert, largest: largestRise(random) }}
-      examples={writes === null ? "on its strongest examples" : `on ${writes.examples} of its strongest examples`}
+      examples={
+        <>
+          on {writes?.examples} <span className="extra">{writes !== null && "of "}its strongest</span> examples
+        </>
+      }
       badge={writes === null ? null : exceeds ? "direct only" : "no more than a random expert"}
     >
       <Measure run={run} expert={expert} />

@@ -8,7 +8,7 @@ import { Link, useNavigate } from "react-router";
 
 import { listsQuery, useSetTag } from "@/api/lists";
 import { useSetLabel, useSetNote } from "@/api/mutations";
-import { examplesQuery, expertQuery, randomExamplesQuery, visitRandomExpert } from "@/api/queries";
+import { examplesQuery, expertQuery, randomExamplesQuery, visitRandomExpert, writesQuery } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
 import {
   automaticLabelScore,
@@ -23,10 +23,11 @@ import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { haveSameStart } from "@/components/runs/pick-layer-runs";
 import { Described, Term } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
-import { Button } from "@/components/ui/button";
+import { Button, GhostButton, RemoveChip } from "@/components/ui/button";
 import { Failure } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
+import { formatFoundAgain } from "@/lib/text/format";
 
 import { EXPERT_PARAMS } from "./expert-params";
 import { EXAMPLES_PER_PAGE } from "./shown-examples";
@@ -147,9 +148,9 @@ function Notes({ run, expert, note }: { readonly run: string; readonly expert: n
     );
   return (
     <>
-      <Button size="small" variant="ghost" icon="note" shortcut="note" onClick={() => setEditing(true)}>
+      <GhostButton icon="note" shortcut="note" onClick={() => setEditing(true)}>
         {note === null ? "Add note" : "Edit note"}
-      </Button>
+      </GhostButton>
       {note !== null && <p className="note-text">{note}</p>}
     </>
   );
@@ -177,14 +178,7 @@ function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
       {tags.map((name) => (
         <span key={name} className="chip">
           <Link to={links.page("experts", { tag: name })}>{name}</Link>
-          <button
-            type="button"
-            className="x"
-            aria-label={`Remove tag ${name}`}
-            onClick={() => tag.mutate({ tag: name, isTagged: false })}
-          >
-            ×
-          </button>
+          <RemoveChip label={`Remove tag ${name}`} onRemove={() => tag.mutate({ tag: name, isTagged: false })} />
         </span>
       ))}
       <input
@@ -227,30 +221,66 @@ function Label({ run, detail }: ExpertHeadProps) {
   return (
     <>
       <h1>{label ?? automatic?.label ?? `Expert ${expert}`}</h1>
-      <Button size="small" variant="ghost" icon="edit" shortcut="label" onClick={() => setEditing(true)}>
+      <GhostButton icon="edit" shortcut="label" onClick={() => setEditing(true)}>
         {label === null ? "Add label" : "Edit label"}
-      </Button>
+      </GhostButton>
     </>
   );
 }
 
+/** From this share of what they should hold for, the label and the matches count as reliable. */
+const RELIABLE = 2 / 3;
+
 /** Where the label comes from, and how well it predicts where the expert fires. */
-function LabelScore({ row: { label, automatic } }: ExpertDetail) {
-  if (label !== null) return <span className="auto-mark">user label</span>;
+function LabelTrust({ row: { label, automatic } }: ExpertDetail) {
+  if (label !== null) return <li data-trust="unknown">User label, not tested</li>;
   if (automatic === null) return null;
   const { precision, recall } = automatic;
+  const score = labelScore(automatic);
   return (
-    <>
+    <li data-trust={score === null ? "unknown" : score >= RELIABLE ? "high" : "low"}>
       <span className="auto-mark" title={describeAutomaticLabel(automatic)}>
         {automaticLabelScore(automatic)}
-      </span>{" "}
-      {labelScore(automatic) !== null && (
+      </span>
+      {score !== null && (
         <>
-          <Term id="precision">precision</Term> {labelShare(precision)}, <Term id="recall">recall</Term>{" "}
-          {labelShare(recall)}
+          {": covers "}
+          <Term id="recall">{labelShare(recall)}</Term> of its activations, right on{" "}
+          <Term id="precision">{labelShare(precision)}</Term> of its matches
         </>
       )}
-    </>
+    </li>
+  );
+}
+
+/** Whether it changes the next token more than a random expert: as measured, or as computed on its top examples. */
+function EffectTrust({ run, detail: { row, ablation } }: ExpertHeadProps) {
+  const isAsked = ablation === null && row.active_tokens > 0;
+  const { data, error } = useQuery({ ...writesQuery(run, row.expert), enabled: isAsked });
+  const exceeds = ablation?.exceeds_random ?? data?.exceeds_random;
+  if (row.active_tokens === 0 || error !== null) return null;
+  return (
+    <li className="trust-effect" data-trust={exceeds === undefined ? "unknown" : exceeds ? "high" : "low"}>
+      <Term id="direct_logit_effect">Effect</Term>{" "}
+      {exceeds === undefined ? "is computed …" : exceeds ? "above a random expert’s" : "no more than a random expert’s"}
+    </li>
+  );
+}
+
+/** How far the label and the effect can be trusted, in one line. */
+function Trust(props: ExpertHeadProps) {
+  const { row } = props.detail;
+  const { recurrence, compared_runs: compared } = row;
+  return (
+    <ul className="trust" aria-label="Reliability">
+      <LabelTrust {...props.detail} />
+      {recurrence !== null && compared !== null && (
+        <li data-trust={recurrence >= RELIABLE * compared ? "high" : "low"}>
+          <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs
+        </li>
+      )}
+      <EffectTrust {...props} />
+    </ul>
   );
 }
 
@@ -375,10 +405,14 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
   useShortcut("tray", () => tray.toggle(expert));
   return (
     <section className="expert-head">
-      <p className="eid">
-        <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>{" "}
-        <LabelScore {...detail} /> <SameNumber expert={expert} />
-      </p>
+      <div className="expert-meta">
+        <p>
+          <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
+        </p>
+        <SameNumber expert={expert} />
+        <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
+        <Notes run={run} expert={expert} note={detail.note} />
+      </div>
       <div className="expert-acts">
         <Neighbours run={run} detail={detail} />
         <AddToList
@@ -399,9 +433,8 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
       </div>
       <div className="label-line">
         <Label run={run} detail={detail} />
-        <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
-        <Notes run={run} expert={expert} note={detail.note} />
       </div>
+      <Trust run={run} detail={detail} />
     </section>
   );
 }

@@ -14,6 +14,7 @@ import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 import { readTablePosition, RESTORE_POSITION } from "@/pages/explore/experts/table";
@@ -104,6 +105,14 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
   );
   const deferredProps = useDeferredValue(sectionProps);
   const all = showsAll(params);
+  const isNarrow = useIsNarrow();
+  const examples = (
+    <section className="expert-examples" aria-label="Examples">
+      <TopExamples {...sectionProps} params={{ ...params, all }} />
+      {all && <MoreExamples {...deferredProps} />}
+    </section>
+  );
+  const writes = <Writes run={run.name} detail={detail} />;
   return (
     <div className="expert-body">
       {row.active_tokens === 0 ? (
@@ -112,8 +121,11 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         <>
           <div className="answers">
             <FiresOn run={run} row={row} marker={marker} />
-            <Writes run={run.name} detail={detail} />
+            {!isNarrow && writes}
           </div>
+          {/* On a phone, what it fires on and the examples of it fill the first screen. */}
+          {isNarrow && examples}
+          {isNarrow && <div className="answers">{writes}</div>}
           <SteerHere
             key={row.expert}
             run={run.name}
@@ -121,10 +133,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             prompt={params.steer}
             onPrompt={(steer) => setParams({ steer })}
           />
-          <section className="expert-examples" aria-label="Examples">
-            <TopExamples {...sectionProps} params={{ ...params, all }} />
-            {all && <MoreExamples {...deferredProps} />}
-          </section>
+          {!isNarrow && examples}
         </>
       )}
       <Details {...deferredProps} summary={run} />

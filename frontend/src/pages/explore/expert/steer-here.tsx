@@ -25,7 +25,8 @@ import { STEER_PROMPT } from "./expert-params";
 
 /** Multiples of the expert's 99th percentile: weak, usual and strong. */
 const STRENGTHS = [1, 2, 4] as const;
-const MAX_TOKENS = 40;
+/** As many as fit one line. */
+const MAX_TOKENS = 24;
 
 interface TextProps {
   readonly title: string;
@@ -57,19 +58,17 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
           }}
         />
       </div>
+      <span className="dim num">
+        {steeringUrl !== undefined && kl !== null && (
+          <>
+            <Term id="kl">KL</Term> {formatFixed(kl, 2)}
+          </>
+        )}
+      </span>
       {steeringUrl !== undefined && (
-        <footer>
-          <span className="dim num">
-            {kl !== null && (
-              <>
-                <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token
-              </>
-            )}
-          </span>
-          <LinkButton size="small" variant="ghost" to={steeringUrl}>
-            Open in Steer
-          </LinkButton>
-        </footer>
+        <LinkButton size="small" variant="ghost" to={steeringUrl}>
+          Open in Steer
+        </LinkButton>
       )}
     </section>
   );
@@ -100,17 +99,12 @@ function Texts({ run, row, prompt }: Omit<SteerHereProps, "onPrompt">) {
   return (
     <>
       <div className="steered-texts">
-        <SteeredText
-          title="Baseline"
-          note={`${MAX_TOKENS} tokens, one seed`}
-          variant="baseline"
-          generation={first[1].generation}
-        />
+        <SteeredText title="Baseline" note="no edit" variant="baseline" generation={first[1].generation} />
         {texts.map(([edit, { generation }]) => (
           <SteeredText
             key={edit.strength}
             title={`+${edit.strength}`}
-            note={`adds ${formatFixed(edit.strength * row.p99, 1)} on every token`}
+            note={`adds ${formatFixed(edit.strength * row.p99, 1)}`}
             variant="steered"
             generation={generation}
             steeringUrl={links.page("steering", { prompt, edits: formatEdits([edit]) })}

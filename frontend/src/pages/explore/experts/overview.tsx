@@ -156,7 +156,7 @@ export function withSelection(figure: FigureData, experts: ReadonlySet<number>):
   return { ...figure, data: figure.data.map(select) };
 }
 
-const MAX_LISTED = 5;
+const MAX_LISTED = 7;
 
 interface SelectionPaneProps {
   readonly run: RunSummary;
@@ -175,7 +175,7 @@ function FirstExperts({ run }: { readonly run: string }) {
         <span className="grow" />
         <AddToList run={run} experts={experts.map(({ expert }) => expert)} className="btn sm" label="Save as list" />
       </div>
-      <ul className="selected">
+      <ul className="expert-list">
         {experts.map(({ expert, label, automatic }) => (
           <li key={expert}>
             <ExpertLink expert={expert} label={label} automatic={automatic} />
@@ -259,7 +259,7 @@ function SelectionPane(props: SelectionPaneProps) {
           {formatCount(labelled.length)} <span>of {formatCount(chosen.length)}</span>
         </dd>
       </dl>
-      <ul className="selected">
+      <ul className="expert-list">
         {listed.map((point) => (
           <li key={point.expert}>
             <ExpertLink expert={point.expert} label={point.label} automatic={rows.get(point.expert)?.automatic} />

@@ -19,10 +19,8 @@ import { FindPane } from "@/pages/steer/steering/find/find-pane";
 import { STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
 import { PassageSearch, SEARCH_PARAMS } from "./passage-search";
+import { EFFECT_EXAMPLE } from "./starts";
 import { WordSearch } from "./word-search";
-
-/** Offered while nothing is wanted. */
-const EXAMPLE = { prompt: "The doctor told the old man to take his", wanted: "medicine" };
 
 /** Experts that make a text follow a prompt. Steer has the same search beside the steered text. */
 function EffectSearch({ run }: { readonly run: RunSummary }) {
@@ -49,7 +47,7 @@ function EffectSearch({ run }: { readonly run: RunSummary }) {
       {wanted + unwanted === "" && (
         <EmptyState title="Type the beginning of a text, and what should follow">
           <p>The experts of all layers that make it more probable are predicted, then measured in the model.</p>
-          <Button onClick={() => setParams(EXAMPLE, "push")}>Search for an example</Button>
+          <Button onClick={() => setParams(EFFECT_EXAMPLE, "push")}>Search for an example</Button>
         </EmptyState>
       )}
     </>

@@ -19,12 +19,13 @@ import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { Described, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { useExpertRowsOf } from "@/hooks/use-expert-rows";
 import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
 
 import { FoundTable } from "./found-table";
+import { Starts } from "./starts";
 
 export interface LayerHits {
   readonly run: string;
@@ -63,9 +64,6 @@ export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
     )
     .sort((a, b) => rank(a.hit) - rank(b.hit) || quality(b.hit) - quality(a.hit) || a.place - b.place);
 }
-
-/** What somebody may look for in any language model: meanings, a place, a programming language. */
-const EXAMPLES = ["days of the week", "family members", "China", "Python", "money", "numbers"];
 
 /** Where the text was found. */
 function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string }) {
@@ -271,18 +269,13 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
         />
       </section>
       {text.trim() === "" ? (
-        <EmptyState title="Find experts by words">
-          Enter the number of an expert, words, or a description such as “days of the week”. All layers are searched:
-          labels first, then the tokens on which each expert fires most often, words that the language model relates to
-          the text, and top examples.
-          <p className="example-words">
-            {EXAMPLES.map((words) => (
-              <Button key={words} size="small" onClick={() => onText(words)}>
-                {words}
-              </Button>
-            ))}
+        <>
+          <p className="ink2">
+            The number of an expert, words, or a description. All layers are searched: labels, the tokens on which each
+            expert fires most often, words that the language model relates to the text, and top examples.
           </p>
-        </EmptyState>
+          <Starts run={run.name} onText={onText} />
+        </>
       ) : (
         <Results run={run} text={text.trim()} />
       )}

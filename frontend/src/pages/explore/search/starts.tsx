@@ -1,0 +1,144 @@
+/** Where to start a search: words that find experts of this run, steerable experts, saved lists, and the other searches. */
+
+import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { listsQuery } from "@/api/lists";
+import { expertsQuery, searchQuery } from "@/api/queries";
+import { ExpertLink } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Button } from "@/components/ui/button";
+import { formatCount, formatFixed } from "@/lib/text/format";
+
+/** What somebody may look for in any language model: meanings, a place, a programming language. */
+const WORDS = ["days of the week", "family members", "China", "Python", "money", "numbers", "music", "percent"];
+
+const ROWS = 8;
+
+/** Offered while nothing is wanted. */
+export const EFFECT_EXAMPLE = { prompt: "The doctor told the old man to take his", wanted: "medicine" };
+
+interface StartsProps {
+  readonly run: string;
+  readonly onText: (text: string) => void;
+}
+
+/** Each with the best expert that a label or token finds; descriptions are found by related words. */
+function Words({ run, onText }: StartsProps) {
+  const found = useQueries({ queries: WORDS.map((words) => searchQuery(run, words)) });
+  return (
+    <section>
+      <h2>Words, and the expert that they find</h2>
+      <ul className="expert-list">
+        {WORDS.map((words, i) => {
+          const [best] = found[i]?.data ?? [];
+          return (
+            <li key={words}>
+              <Button size="small" onClick={() => onText(words)}>
+                {words}
+              </Button>
+              {best === undefined || best.matched === "example" ? (
+                <span className="dim">by related words</span>
+              ) : (
+                <ExpertLink expert={best.expert} label={best.label} automatic={best.automatic} />
+              )}
+            </li>
+          );
+        })}
+      </ul>
+    </section>
+  );
+}
+
+function Steerable({ run }: Pick<StartsProps, "run">) {
+  const links = usePageLinks();
+  const filters = { sort: "steerability", order: "desc", among: "steerable" } as const;
+  const { data } = useInfiniteQuery(expertsQuery(run, filters, ROWS));
+  return (
+    <section>
+      <h2>Most steerable experts, nats</h2>
+      <ul className="expert-list">
+        {data?.pages[0]?.experts.map(({ expert, label, automatic, steerability }) => (
+          <li key={expert}>
+            <ExpertLink expert={expert} label={label} automatic={automatic} />
+            <span className="num dim">{steerability !== null && formatFixed(steerability, 3)}</span>
+          </li>
+        ))}
+      </ul>
+      <Link className="link" to={links.page("experts", { sort: "steerability" })}>
+        All by steerability
+      </Link>
+    </section>
+  );
+}
+
+const PASSAGE = "Preheat the oven to 180 degrees and mix the flour with the butter.";
+const OTHERS = [
+  {
+    title: "A passage",
+    text: "experts that fire on a text more often than elsewhere",
+    params: { kind: "passage", text: PASSAGE },
+    example: `“${PASSAGE}”`,
+  },
+  {
+    title: "Two texts",
+    text: "experts that tell two kinds of text apart, with a test",
+    params: { kind: "texts" },
+    example: "choose two kinds of the indexed text",
+  },
+  {
+    title: "I want it to say …",
+    text: "experts that make the model write a word, as measured",
+    params: { kind: "effect", ...EFFECT_EXAMPLE },
+    example: `“${EFFECT_EXAMPLE.wanted}” after “${EFFECT_EXAMPLE.prompt}”`,
+  },
+] as const;
+
+function Others({ run }: Pick<StartsProps, "run">) {
+  const links = usePageLinks();
+  const { data } = useQuery(listsQuery(run));
+  return (
+    <section>
+      <h2>Other searches</h2>
+      <dl>
+        {OTHERS.map(({ title, text, params, example }) => (
+          <div key={title}>
+            <dt>
+              <b>{title}</b> <span className="ink2">{text}</span>
+            </dt>
+            <dd>
+              <Link className="link" to={links.page("search", params)}>
+                {example}
+              </Link>
+            </dd>
+          </div>
+        ))}
+      </dl>
+      {data !== undefined && data.lists.length > 0 && (
+        <>
+          <h2>Saved lists</h2>
+          <ul>
+            {data.lists.slice(0, ROWS).map(({ id, name, experts }) => (
+              <li key={id}>
+                <Link className="link" to={links.list(id)}>
+                  {name}
+                </Link>{" "}
+                <span className="dim">{formatCount(experts)}</span>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </section>
+  );
+}
+
+export function Starts({ run, onText }: StartsProps) {
+  return (
+    <div className="search-starts">
+      <Words run={run} onText={onText} />
+      <Steerable run={run} />
+      <Others run={run} />
+    </div>
+  );
+}
