@@ -30,7 +30,7 @@ PAGES = {
     "steering": ("/steering", "Type a prompt to continue", NARROW),
     "home": ("/", "Is it faithful?", WIDE),
     "experts": (f"/experts?run={RUN}", "Surprise me", WIDE),
-    "tokens": (f"/routing?run={RUN}&prompt={PROMPT}", "Experts by token", NARROW),
+    "tokens": (f"/routing?run={RUN}&prompt={PROMPT}", "stands out on", NARROW),
     "expert": (f"/experts/{ANSWERING}?run={RUN}", "Steer here", NARROW),
 }
 """Address of a page, words on it once it has loaded, and the width of its window."""

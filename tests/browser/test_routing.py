@@ -56,6 +56,18 @@ def test_typing_a_prompt_draws_the_map(routing: Page) -> None:
     assert sums == sorted(sums, reverse=True)
     assert sums[0] > 0
     expect(panel(routing).get_by_role("heading", name="Next token")).to_be_visible()
+    finding = re.compile(r"\(\d+\) stands out on .*: activation \d.*least exact after .*: KL \d")
+    expect(routing.get_by_text(finding)).to_be_visible()
+
+
+def test_a_prompt_that_is_too_long_is_carried_to_no_other_page(page: Page) -> None:
+    page.goto("/routing?run=demo-l3-k16")
+    steer = page.get_by_role("link", name="Steer", exact=True)
+    page.get_by_role("textbox", name="Prompt").fill("girl " * 600)
+    expect(page.get_by_role("alert")).to_contain_text("The text is too long: 60")
+    expect(steer).not_to_have_attribute("href", re.compile("prompt="))
+    typed(page, PROMPT)
+    expect(steer).to_have_attribute("href", re.compile("prompt=The"))
 
 
 def test_an_outdated_request_is_cancelled(routing: Page) -> None:

@@ -1,5 +1,7 @@
 /** The server's error format as an exception. */
 
+import { rememberPrompt } from "@/lib/browser/last-prompt";
+
 export class ApiError extends Error {
   override readonly name = "ApiError";
 
@@ -28,6 +30,8 @@ function isErrorShape(body: unknown): body is ErrorShape {
 export function toApiError(body: unknown, { status, headers }: Response): ApiError {
   const header = headers.get("Retry-After");
   const retryAfter = header === null || !/^\d+$/.test(header) ? null : Number(header);
+  // A prompt that is too long would be rejected on every page: links carry it no further.
+  if (isErrorShape(body) && body.error.code === "prompt-too-long") rememberPrompt("");
   if (isErrorShape(body)) return new ApiError(body.error.code, body.error.message, status, retryAfter);
   const message = `The server returned status ${status} without an error message.`;
   return new ApiError("unreadable-answer", message, status, retryAfter);

@@ -1,22 +1,26 @@
 /** A box that scrolls sideways, with a line that says so while columns are hidden. */
 
-import { type ReactNode, useCallback, useLayoutEffect, useRef, useState } from "react";
+import { type ReactNode, type Ref, useCallback, useImperativeHandle, useLayoutEffect, useRef, useState } from "react";
 
 interface ScrollBoxProps {
   readonly className: string;
   readonly label: string;
   readonly children: ReactNode;
+  readonly ref?: Ref<HTMLDivElement>;
+  readonly onScroll?: () => void;
 }
 
-export function ScrollBox({ className, label, children }: ScrollBoxProps) {
+export function ScrollBox({ className, label, children, ref, onScroll }: ScrollBoxProps) {
   const box = useRef<HTMLDivElement>(null);
+  useImperativeHandle<HTMLDivElement | null, HTMLDivElement | null>(ref, () => box.current, []);
   const [cut, setCut] = useState("");
   const update = useCallback(() => {
     if (box.current === null) return;
     const { scrollLeft, clientWidth, scrollWidth } = box.current;
     const isCut = { left: scrollLeft > 1, right: scrollWidth - clientWidth - scrollLeft > 1 };
     setCut((["left", "right"] as const).filter((side) => isCut[side]).join(" and "));
-  }, []);
+    onScroll?.();
+  }, [onScroll]);
   useLayoutEffect(() => {
     if (box.current === null) return undefined;
     const observer = new ResizeObserver(update);

@@ -14,6 +14,14 @@ interface Entry {
   readonly text: string;
 }
 
+/** Limits of the verdict on a circuit. `most`: share of what all experts do, from which the graph is most of it. */
+export const CIRCUIT_LIMITS = {
+  good: { correlation: 0.9, sameSign: 0.8 },
+  weak: { correlation: 0.6, sameSign: 0.65 },
+  most: 0.5,
+};
+const { good, weak, most } = CIRCUIT_LIMITS;
+
 export const GLOSSARY = {
   mxd: {
     name: "MxD (mixture of decoders)",
@@ -180,7 +188,7 @@ export const GLOSSARY = {
   },
   circuit_verdict: {
     name: "Verdict on a circuit",
-    text: "Each shown expert is ablated in the model, and the measured change of the target is compared with the predicted one. The predictions hold if r ≥ 0.9 and at least 80 % have the predicted direction, and roughly from r ≥ 0.6 and 65 %. What the shown experts explain is what remains of the target when all others are replaced by their mean output. The mark is green from 50 %, if random experts explain less. These limits are conventions of MxD Explorer.",
+    text: `Each shown expert is ablated in the model, and the measured change of the target is compared with the predicted one. The predictions hold if r ≥ ${good.correlation} and at least ${100 * good.sameSign} % have the predicted direction, and roughly from r ≥ ${weak.correlation} and ${100 * weak.sameSign} %. What the shown experts explain is what remains of the target when all others are replaced by their mean output. The mark is green from ${100 * most} %, if random experts explain less. These limits are conventions of MxD Explorer.`,
   },
   circuit_effect: {
     name: "Effect in a circuit",

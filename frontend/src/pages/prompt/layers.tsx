@@ -1,7 +1,7 @@
 /** The runs of other layers that a prompt goes through, and a chip for each. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { type ReactNode, useMemo } from "react";
 import { Link, useLocation } from "react-router";
 
 import { routingOptionsQuery } from "@/api/queries";
@@ -29,17 +29,18 @@ interface LayersProps {
   /** The other runs of a view of several layers; null for a view of one layer, whose chips change the run. */
   readonly chosen: readonly string[] | null;
   readonly onChoose: (runs: readonly string[]) => void;
+  /** At the end of the row. */
+  readonly children?: ReactNode;
 }
 
-/** A chip per run of the language model, by layer; nothing if there is only one. */
-export function Layers({ run, chosen, onChoose }: LayersProps) {
+/** A chip per run of the language model, by layer; none if there is only one. */
+export function Layers({ run, chosen, onChoose, children }: LayersProps) {
   const { data } = useQuery(routingOptionsQuery(run.name));
   const { runs } = useCurrentRun();
   const { edits } = useTray();
   const location = useLocation();
   // Until it is known which runs go together, those of the language model take their places.
   const together = data?.layers ?? runs.filter((other) => other !== run && other.language_model === run.language_model);
-  if (together.length === 0) return null;
   const all = runs
     .filter(({ name }) => name === run.name || together.some((other) => other.name === name))
     .toSorted((a, b) => a.layer - b.layer);
@@ -48,39 +49,45 @@ export function Layers({ run, chosen, onChoose }: LayersProps) {
     const without = (chosen ?? []).filter((other) => !sameLayer.includes(other));
     onChoose(chosen?.includes(name) === true ? without : [...without, name]);
   };
+  const chips = all.map((each) => {
+    const isOwn = each.name === run.name;
+    const chip = {
+      className: "chip",
+      title: `${each.name}, ${methodName(each.method)} of layer ${each.layer}`,
+      children: (
+        <>
+          <span className="sr">Layer </span>
+          {layerLabel(each, all)}
+        </>
+      ),
+    };
+    return chosen === null ? (
+      <Link
+        key={each.name}
+        {...chip}
+        aria-current={isOwn || undefined}
+        to={urlForRun(location, run.name, each.name, formatEdits(edits))}
+      />
+    ) : (
+      <button
+        key={each.name}
+        {...chip}
+        type="button"
+        aria-pressed={isOwn || chosen.includes(each.name)}
+        disabled={isOwn}
+        onClick={() => toggle(each)}
+      />
+    );
+  });
   return (
-    <div role="group" aria-label="Layers" className="layers">
-      <span className="dim">{chosen === null ? "Layer" : "Layers"}</span>
-      {all.map((each) => {
-        const isOwn = each.name === run.name;
-        const chip = {
-          className: "chip",
-          title: `${each.name}, ${methodName(each.method)} of layer ${each.layer}`,
-          children: (
-            <>
-              <span className="sr">Layer </span>
-              {layerLabel(each, all)}
-            </>
-          ),
-        };
-        return chosen === null ? (
-          <Link
-            key={each.name}
-            {...chip}
-            aria-current={isOwn || undefined}
-            to={urlForRun(location, run.name, each.name, formatEdits(edits))}
-          />
-        ) : (
-          <button
-            key={each.name}
-            {...chip}
-            type="button"
-            aria-pressed={isOwn || chosen.includes(each.name)}
-            disabled={isOwn}
-            onClick={() => toggle(each)}
-          />
-        );
-      })}
+    <div className="layers">
+      {together.length > 0 && (
+        <div role="group" aria-label="Layers" className="layer-chips">
+          <span className="dim">{chosen === null ? "Layer" : "Layers"}</span>
+          {chips}
+        </div>
+      )}
+      {children}
     </div>
   );
 }

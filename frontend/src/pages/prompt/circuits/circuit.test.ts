@@ -78,20 +78,20 @@ test("experts that do no more alone than random ones are said in the claim, what
     const sufficiency = { ...checked.sufficiency, without_experts: without, mean, control };
     const found = verdict({ ...GRAPH, value }, { ...checked, sufficiency });
     expect(found.level).toBe("weak");
-    expect(found.claim).toContain("no more of the prediction than 20 random ones: 5\u00a0%, against 10\u00a0%");
+    expect(found.claim).toContain("20 of 90 active experts alone explain no more of the prediction than random ones");
   }
 });
 
 test.each([
-  [6.5, "weak", "13"],
-  [7, "weak", "25"],
-  [8, "good", "50"],
-])("experts that alone lead to %s of 10, from 6, are %s: they explain %s %%", (mean, level, share) => {
+  [6.5, "weak", "13", "rest is spread over many others"],
+  [7, "weak", "25", "rest is spread over many others"],
+  [8, "good", "50", "graph is most of the explanation"],
+])("experts that alone lead to %s of 10, from 6, are %s: they explain %s %%", (mean, level, share, conclusion) => {
   const checked = check(0.97, 1);
   const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, mean } });
   expect(found.level).toBe(level);
   expect(found.claim).toBe(
-    `20 of 90 active experts explain ${share}\u00a0% of the prediction, 20 random ones 10\u00a0%`,
+    `20 of 90 active experts explain ${share}\u00a0% of the prediction, 20 random ones 10\u00a0%: the ${conclusion}`,
   );
 });
 
@@ -102,5 +102,6 @@ test("each figure is a change of the target, and its share of what all experts d
     "+2.00, 50\u00a0% of what all do",
     "+0.40, 10\u00a0% of what all do",
   ]);
+  expect(figures[3]?.note).toBe("direction of 20; r = 0.97, largest miss 0.25");
   expect(figures[6]?.note).toBe("worst of 8 draws 25\u00a0%");
 });

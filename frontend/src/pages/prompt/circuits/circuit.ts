@@ -1,16 +1,11 @@
 /** A circuit: its parameters in the URL, the names of its nodes, and what a check says about it. */
 
-import type {
-  CircuitCheck,
-  CircuitGraph,
-  CircuitNode,
-  CircuitResponse,
-  CircuitTarget,
-  ExpertEffect,
-} from "@/api/types";
+import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, CircuitTarget } from "@/api/types";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
-import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
+import { CIRCUIT_LIMITS } from "@/lib/text/glossary";
+import { visibleText } from "@/lib/text/token-text";
+import type { NamedInfo } from "@/pages/prompt/expert-name";
 import { layersParam } from "@/pages/prompt/routing/routing-params";
 
 export const MOST_PROBABLE: CircuitTarget = { kind: "token", token: null };
@@ -75,34 +70,13 @@ export function tokenText(graph: CircuitGraph, position: number): string {
   return token === undefined ? "" : token.start ? "start" : visibleText(token.text);
 }
 
-type CircuitExpert = CircuitResponse["experts"][string][string];
-
-export function expertInfo(response: CircuitResponse, node: CircuitNode): CircuitExpert | undefined {
+/** The information of a node's expert. */
+export function expertInfo(response: CircuitResponse, node: CircuitNode): NamedInfo | undefined {
   return node.run === null || node.expert === null ? undefined : response.experts[node.run]?.[node.expert];
-}
-
-const quoted = (token: string) => `“${visibleText(splitLeadingSpace(token).body)}”`;
-
-/** What a node fires on: its label, else the token on which it fires most; the label of the target. */
-export function firesOn(response: CircuitResponse, node: CircuitNode): string {
-  if (node.kind === "target") return response.graph.label;
-  const info = expertInfo(response, node);
-  const [token] = info?.top_tokens ?? [];
-  const name = info?.label ?? info?.automatic?.label ?? (token === undefined ? null : quoted(token));
-  return name ?? `Expert ${node.expert}`;
-}
-
-/** The class of that name: grey italics for a weak automatic label. */
-export function nameClass(response: CircuitResponse, node: CircuitNode): string | undefined {
-  const { label = null, automatic } = expertInfo(response, node) ?? {};
-  return label === null && automatic?.is_clear === false ? "auto-label weak" : undefined;
 }
 
 /** Whether a token is a word by itself, and no part of a word or of a character. */
 export const isWholeWord = (text: string) => /^ (\p{L}{2,}|[AIa])$/u.test(text);
-
-/** What the experts of a circuit write on their tokens; undefined while loading. */
-export type Writes = (node: CircuitNode) => ExpertEffect["promoted"] | undefined;
 
 /** For example `Expert 560, layer 3, on ␣little`. */
 export function nodeName({ graph }: CircuitResponse, node: CircuitNode): string {
@@ -119,12 +93,6 @@ export function effectText(change: number, digits = 2): string {
   return Number(size) === 0 ? size : `${change < 0 ? "supports" : "opposes"} ${size}`;
 }
 
-/** Limits of the claim. They are conventions of MxD Explorer, and are stated in the glossary. */
-const GOOD = { correlation: 0.9, sameSign: 0.8 };
-const WEAK = { correlation: 0.6, sameSign: 0.65 };
-/** Share of what all experts do. */
-const MOST = 0.5;
-
 interface Figure {
   readonly name: string;
   readonly value: string;
@@ -133,17 +101,17 @@ interface Figure {
 
 interface Verdict {
   readonly level: "good" | "weak" | "bad";
-  /** How much of the target the shown experts explain, in one sentence. */
+  /** How much of the target the shown experts explain, and what follows, in one sentence. */
   readonly claim: string;
-  readonly agreement: string;
   readonly figures: readonly Figure[];
 }
 
-const percent = (share: number) => `${formatFixed(100 * share, 0)}\u00a0%`;
+const percent = (share: number) => (share < 0 ? "less than 0\u00a0%" : `${formatFixed(100 * share, 0)}\u00a0%`);
 const correlationText = (r: number | null) => (r === null ? "too few for r" : `r = ${formatFixed(r, 2)}`);
 
 export function verdict(graph: CircuitGraph, { experts, between, joint, sufficiency, scores }: CircuitCheck): Verdict {
   const { without_experts: base, mean, control } = sufficiency;
+  const { good, weak, most } = CIRCUIT_LIMITS;
   const whole = graph.value - base;
   const share = (value: number) => (whole === 0 ? "–" : percent((value - base) / whole));
   const alone = (name: string, value: number): Figure => ({
@@ -151,21 +119,21 @@ export function verdict(graph: CircuitGraph, { experts, between, joint, sufficie
     value: formatSigned(value - base, 2),
     note: `${share(value)} of what all do`,
   });
-  const reaches = (limits: typeof GOOD) =>
+  const reaches = (limits: typeof good) =>
     (experts.correlation ?? -1) >= limits.correlation && (experts.same_sign ?? 0) >= limits.sameSign;
-  const holds = reaches(WEAK);
   const isBeyondChance = (mean - control) * Math.sign(whole) > 0;
+  const isMost = isBeyondChance && (mean - base) / whole >= most;
   const target = graph.target.kind === "expert" ? "activation" : "prediction";
   const shown = `${experts.count} of ${formatCount(graph.active)} active experts`;
-  const random = `${experts.count} random ones`;
+  const explained = `${shown} explain ${share(mean)} of the ${target}, ${experts.count} random ones ${share(control)}`;
+  const claim = isMost
+    ? `${explained}: the graph is most of the explanation`
+    : isBeyondChance
+      ? `${explained}: the rest is spread over many others`
+      : `Each effect is real, but ${shown} alone explain no more of the ${target} than random ones`;
   return {
-    level: !holds ? "bad" : reaches(GOOD) && isBeyondChance && (mean - base) / whole >= MOST ? "good" : "weak",
-    claim: holds
-      ? isBeyondChance
-        ? `${shown} explain ${share(mean)} of the ${target}, ${random} ${share(control)}`
-        : `${shown} explain no more of the ${target} than ${random}: ${share(mean)}, against ${share(control)}`
-      : "Do not rely on this circuit: the model does not do what it predicts",
-    agreement: `Agreement of predicted and measured effects, ${experts.count} experts: ${correlationText(experts.correlation)}.`,
+    level: !reaches(weak) ? "bad" : reaches(good) && isMost ? "good" : "weak",
+    claim: reaches(weak) ? claim : "Do not rely on this circuit: the model does not do what it predicts",
     figures: [
       { name: `All ${formatCount(graph.active)} experts`, value: formatSigned(whole, 2), note: "change of the target" },
       alone(`The ${experts.count} shown alone`, mean),
@@ -173,7 +141,7 @@ export function verdict(graph: CircuitGraph, { experts, between, joint, sufficie
       {
         name: "Single experts",
         value: `${percent(experts.same_sign ?? 0)} as predicted`,
-        note: `direction of ${experts.count}; largest miss ${formatFixed(experts.largest_miss ?? 0, 2)}`,
+        note: `direction of ${experts.count}; ${correlationText(experts.correlation)}, largest miss ${formatFixed(experts.largest_miss ?? 0, 2)}`,
       },
       {
         name: "All together",

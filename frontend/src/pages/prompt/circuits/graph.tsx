@@ -7,17 +7,18 @@ import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatSigned } from "@/lib/text/format";
-import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { ExpertName, expertName } from "@/pages/prompt/expert-name";
 
 import { graphLayers, type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
-import { effectText, firesOn, isWholeWord, nameClass, nodeName, signClass, tokenText, type Writes } from "./circuit";
+import { effectText, expertInfo, nodeName, signClass, tokenText } from "./circuit";
 
 const MAX_STROKE = 4.5;
+/** Of a box, with its border. */
+const PADDING = 12;
 
 interface GraphProps {
   readonly response: CircuitResponse;
   readonly check: CircuitCheck | null;
-  readonly writes: Writes;
   /** Indices of nodes; `active` is the one whose edges are highlighted. */
   readonly selected: number;
   readonly active: number;
@@ -72,14 +73,14 @@ interface NodeProps extends GraphProps {
 }
 
 function Node(props: NodeProps) {
-  const { response, check, writes, selected, index, largest, placed, isTabStop, onKeyDown, onSelect, onHover } = props;
+  const { response, check, selected, index, largest, placed, isTabStop, onKeyDown, onSelect, onHover } = props;
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
   const measured = check?.measured[index];
   const isTarget = node.kind === "target";
   const change = measured ?? node.predicted;
   const shade = divergingClass(-change, largest) || (change < 0 ? "u1" : "d1");
-  const [written] = writes(node) ?? [];
+  const info = expertInfo(response, node);
   return (
     <button
       type="button"
@@ -94,6 +95,16 @@ function Node(props: NodeProps) {
               height: NODE_HEIGHT,
             }
       }
+      aria-label={
+        isTarget
+          ? `${nodeName(response, node)}, ${formatFixed(change)}`
+          : [
+              nodeName(response, node),
+              expertName(info),
+              `predicted ${effectText(node.predicted)}`,
+              ...(measured == null ? [] : [`measured ${effectText(measured)}`]),
+            ].join(", ")
+      }
       tabIndex={isTabStop ? 0 : -1}
       data-node={index}
       aria-pressed={index === selected}
@@ -104,21 +115,13 @@ function Node(props: NodeProps) {
       onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onHover(index)}
       onBlur={() => onHover(null)}
     >
-      <span className={nameClass(response, node)} title={firesOn(response, node)}>
-        <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
-        {firesOn(response, node)}
-        {placed === null && !isTarget && <small> on {tokenText(response.graph, node.position)}</small>}
-      </span>
-      <span>{written !== undefined && isWholeWord(written.text) && `→ ${columnText(written.text)}`}</span>
-      <em className="num">
-        {!isTarget && (
-          <i className="sr">
-            , predicted {effectText(node.predicted)}
-            {measured != null && `, measured ${effectText(measured)}`}
-          </i>
-        )}
-        <b aria-hidden={!isTarget}>{isTarget ? formatFixed(change) : formatSigned(-change)}</b>
-      </em>
+      {isTarget ? (
+        <span>{response.graph.label}</span>
+      ) : (
+        <ExpertName info={info} {...(placed !== null && { width: placed.width - PADDING })} />
+      )}
+      {placed === null && !isTarget && <small> on {tokenText(response.graph, node.position)}</small>}
+      <em className="num">{isTarget ? formatFixed(change) : formatSigned(-change)}</em>
     </button>
   );
 }

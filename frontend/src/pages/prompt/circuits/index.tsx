@@ -1,11 +1,10 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
-import { useMutation, useQueries, useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
 import { circuitCheckQuery, circuitQuery } from "@/api/circuits";
 import { fetchSnapshot } from "@/api/mutations";
-import { directEffectsQuery } from "@/api/queries";
 import type {
   CircuitCheck,
   CircuitGraph,
@@ -30,17 +29,18 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatPercent, formatProbability } from "@/lib/text/format";
+import { formatFixed, formatPercent, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
+import { ExpertName } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
-import { CIRCUIT_PARAMS, defaultTarget, MOST_PROBABLE, verdict, type Writes } from "./circuit";
+import { CIRCUIT_PARAMS, defaultTarget, expertInfo, MOST_PROBABLE, tokenText, verdict } from "./circuit";
 import { Graph } from "./graph";
 import { NodePanel } from "./panel";
 
 import "./circuits.css";
 
-const SHOWN = 6;
+const SHOWN = 5;
 
 interface TargetBarProps {
   readonly graph: CircuitGraph;
@@ -87,7 +87,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
           </Button>
         </>
       )}
-      {candidates.slice(0, next === null ? SHOWN : SHOWN / 2).map(({ id, text, probability }) => (
+      {candidates.slice(0, next === null ? SHOWN : 2).map(({ id, text, probability }) => (
         <Button
           key={id}
           size="small"
@@ -141,23 +141,61 @@ interface Parts {
   readonly check: CircuitCheck | null;
 }
 
-/** How much the graph explains, in one sentence. */
-function VerdictLine({ response: { graph }, check, error }: Parts & { readonly error: Error | null }) {
+/** An expert of the finding: its name, where it is, and its number. */
+function Named({ response, node }: { readonly response: CircuitResponse; readonly node: CircuitNode }) {
+  return (
+    <>
+      <b>
+        <ExpertName info={expertInfo(response, node)} />
+      </b>{" "}
+      <span className="dim">
+        ({node.expert}, layer {node.layer}, on {tokenText(response.graph, node.position)})
+      </span>
+    </>
+  );
+}
+
+/** The finding: the experts that support and oppose the target most, and how much the graph explains. */
+function Finding({ response, check, error }: Parts & { readonly error: Error | null }) {
+  const { graph } = response;
+  const change = (index: number) => check?.measured[index] ?? graph.nodes[index]?.predicted ?? 0;
+  const order = [...graph.nodes.keys()].slice(1).sort((a, b) => change(a) - change(b));
+  const [first = 0, last = 0] = [order[0], order.at(-1)];
+  const [supporter, opponent] = [graph.nodes[first], graph.nodes[last]];
+  const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
+  const token = graph.candidates.find((one) => one.id === id);
+  const name = token === undefined ? <b>{graph.label}</b> : <TokenChip text={token.text} />;
   const found = check === null ? null : verdict(graph, check);
   return (
-    <p className="circuit-verdict" data-level={found?.level} role="status" aria-busy={found === null && error === null}>
-      {error?.message ??
-        (found === null ? (
-          `Ablating each of the ${graph.nodes.length - 1} shown experts in the model…`
-        ) : (
+    <div className="circuit-finding">
+      <p className="finding">
+        {supporter !== undefined && change(first) < 0 && (
           <>
-            <b>
-              <Term id="circuit_verdict">{found.claim}</Term>
-            </b>{" "}
-            <span className="dim">{found.agreement}</span>
+            <Named response={response} node={supporter} /> supports {name} most: without it, the{" "}
+            {token === undefined ? "target" : "logit"} falls from {formatFixed(graph.value)} to{" "}
+            {formatFixed(graph.value + change(first))}.{" "}
           </>
-        ))}
-    </p>
+        )}
+        {opponent !== undefined && change(last) > 0 && (
+          <>
+            <Named response={response} node={opponent} /> opposes it most.
+          </>
+        )}
+      </p>
+      <p
+        className="circuit-verdict"
+        data-level={found?.level}
+        role="status"
+        aria-busy={found === null && error === null}
+      >
+        {error?.message ??
+          (found === null ? (
+            `Ablating each of the ${graph.nodes.length - 1} shown experts in the model…`
+          ) : (
+            <Term id="circuit_verdict">{found.claim}.</Term>
+          ))}
+      </p>
+    </div>
   );
 }
 
@@ -198,9 +236,9 @@ function GraphToolbar({ response: { graph }, request, check, params, setParams }
   return (
     <div className="circuit-toolbar">
       <p className="dim">
-        A box: what the expert fires on → the word that it writes most strongly, if that is a whole one, and how much it
-        supports (+) or opposes (−) the target: <Term id="circuit_effect">measured</Term> without it. Point at a box for
-        its lines. {formatPercent(graph.retained, 0)} % of all predicted effects are shown.
+        Each box is an expert: what it fires on, and how much it supports (+) or opposes (−) the target,{" "}
+        <Term id="circuit_effect">measured</Term> without it. Point at a box for what activates it. The{" "}
+        {graph.nodes.length - 1} boxes have {formatPercent(graph.retained, 0)} % of all predicted effects.
       </p>
       <label>
         Experts{" "}
@@ -236,19 +274,6 @@ function GraphToolbar({ response: { graph }, request, check, params, setParams }
   );
 }
 
-/** The tokens that each expert writes on its token, requested after the check. */
-function useWrites({ graph }: CircuitResponse, text: string, check: CircuitCheck | null): Writes {
-  const experts = graph.nodes.filter(({ run, position }) => run !== null && position < graph.prompt_tokens);
-  const places = [...new Map(experts.map(({ run, position }) => [`${run} ${position}`, { run, position }])).values()];
-  const results = useQueries({
-    queries: places.map(({ run, position }) => directEffectsQuery(run ?? "", text, check === null ? null : position)),
-  });
-  return ({ run, position, expert }) => {
-    const at = places.findIndex((place) => place.run === run && place.position === position);
-    return results[at]?.data?.experts.find((effect) => effect.expert === expert)?.promoted;
-  };
-}
-
 function CircuitView({ response, request, next, params, setParams }: ViewProps) {
   const { graph } = response;
   const { data: check = null, error } = useQuery(circuitCheckQuery(request, graph));
@@ -262,7 +287,6 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
     if (run === null || expert === null) return;
     setParams({ target: { kind: "expert", run, expert }, at: position, node: 1 }, "push");
   };
-  const writes = useWrites(response, request.text ?? "", check);
   const parts = { response, check };
   return (
     <>
@@ -272,23 +296,16 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
         isDefault={params.target === MOST_PROBABLE}
         onChange={(target, at = request.position ?? null) => setParams({ target, at, node: 1 }, "push")}
       />
-      <VerdictLine {...parts} error={error} />
+      <Finding {...parts} error={error} />
       <div className="circuit-columns">
         <section className="circuit-main" aria-label="Graph">
-          <Graph
-            {...parts}
-            writes={writes}
-            selected={selected}
-            active={active}
-            onSelect={select}
-            onHover={setHovered}
-          />
+          <Graph {...parts} selected={selected} active={active} onSelect={select} onHover={setHovered} />
           <GraphToolbar {...parts} request={request} params={params} setParams={setParams} />
         </section>
         <aside className="circuit-panel" aria-label="Circuit details">
           <NodePanel
             {...parts}
-            writes={writes}
+            text={request.text ?? ""}
             index={described < graph.nodes.length ? described : 0}
             onSelect={select}
             onExplain={explain}

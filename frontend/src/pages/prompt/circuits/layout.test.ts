@@ -63,7 +63,7 @@ test("a graph of many tokens is wider than its box, so that its boxes stay legib
     640,
   );
   expect(width).toBeGreaterThan(640);
-  for (const node of nodes) expect(node.width).toBeGreaterThanOrEqual(96);
+  for (const node of nodes) expect(node.width).toBeGreaterThanOrEqual(88);
 });
 
 test("tokens without experts are joined", () => {

@@ -8,15 +8,16 @@ import { tokenText } from "./circuit";
  * Widths in pixels of a box and its gap. A token gets further boxes side by side while they are at least `usual`, or
  * at least `min` if its stack is higher than `HIGH`.
  */
-const WIDTH = { min: 108, usual: 136, max: 210 } as const;
+const WIDTH = { min: 88, usual: 136, max: 210 } as const;
 const HIGH = 3;
-export const NODE_HEIGHT = 38;
-const GAP = 6;
-const ROW_GAP = 16;
+export const NODE_HEIGHT = 32;
+const GAP = 4;
+const ROW_GAP = 12;
 const TARGET_WIDTH = 210;
 const TOKEN_HEIGHT = 24;
-/** Least width of the tokens between two that have experts. */
-const BETWEEN = 78;
+/** Least width of the tokens between two that have experts, and of their number with its noun. */
+const BETWEEN = 34;
+const NAMED = 78;
 
 export interface Placed {
   readonly index: number;
@@ -108,8 +109,7 @@ function columnsOf(graph: CircuitGraph, runs: readonly TokenRun[], widths: reado
     const width = widths[i] ?? 0;
     const text = positions.map((position) => tokenText(graph, position)).join(" ");
     x += width;
-    const label =
-      positions.length === 1 ? text : width < BETWEEN ? `+${positions.length}` : `${positions.length} tokens`;
+    const label = positions.length === 1 ? text : width < NAMED ? `+${positions.length}` : `${positions.length} tokens`;
     return { text, label, x: x - width, width };
   });
 }

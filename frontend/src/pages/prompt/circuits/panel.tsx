@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 
-import { topExamplesQuery } from "@/api/queries";
+import { directEffectsQuery, topExamplesQuery } from "@/api/queries";
 import type { CircuitCheck, CircuitEdge, CircuitNode, CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -13,8 +13,9 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatSigned } from "@/lib/text/format";
+import { ExpertName } from "@/pages/prompt/expert-name";
 
-import { effectText, expertInfo, firesOn, nameClass, nodeName, tokenText, type Writes } from "./circuit";
+import { effectText, expertInfo, isWholeWord, nodeName, tokenText } from "./circuit";
 
 const EXAMPLES = 4;
 const WRITTEN = 4;
@@ -22,7 +23,8 @@ const WRITTEN = 4;
 interface PanelProps {
   readonly response: CircuitResponse;
   readonly check: CircuitCheck | null;
-  readonly writes: Writes;
+  /** The traced text. */
+  readonly text: string;
   /** Index of a node. */
   readonly index: number;
   readonly onSelect: (index: number) => void;
@@ -65,8 +67,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
           <tr key={number}>
             <td>
               <button type="button" onClick={() => onSelect(there)}>
-                <span className="mono">{other.expert}</span>{" "}
-                <span className={nameClass(response, other)}>{firesOn(response, other)}</span>
+                <span className="mono">{other.expert}</span> <ExpertName info={expertInfo(response, other)} />
                 <span className="dim">
                   {" "}
                   layer {other.layer}, on {tokenText(response.graph, other.position)}
@@ -103,10 +104,26 @@ function Examples({ run, expert }: { readonly run: string; readonly expert: numb
   );
 }
 
-type FactsProps = Pick<PanelProps, "response" | "check" | "writes" | "index"> & { readonly node: CircuitNode };
+type FactsProps = Pick<PanelProps, "response" | "check" | "text" | "index"> & { readonly node: CircuitNode };
+
+/** The words among the tokens that an expert promotes most on its token, requested after the check. */
+function Writes({ response: { graph }, check, text, node: { run, position, expert } }: FactsProps) {
+  const isRead = check !== null && position < graph.prompt_tokens;
+  const { data } = useQuery(directEffectsQuery(run ?? "", text, isRead ? position : null));
+  const promoted = data?.experts.find((effect) => effect.expert === expert)?.promoted;
+  const words = promoted?.filter((token) => isWholeWord(token.text)) ?? [];
+  if (words.length === 0)
+    return <span className="dim">{promoted === undefined ? "…" : "no whole word among its strongest tokens"}</span>;
+  return words.slice(0, WRITTEN).map(({ id, text: word, change }) => (
+    <span key={id}>
+      <TokenChip text={word} /> <span className="num">{formatSigned(change)}</span>
+    </span>
+  ));
+}
 
 /** What an expert fires on and writes, and its effects on the target. */
-function Facts({ response, check, writes, index, node }: FactsProps) {
+function Facts(props: FactsProps) {
+  const { response, check, index, node } = props;
   const info = expertInfo(response, node);
   const measured = check?.measured[index];
   return (
@@ -120,21 +137,14 @@ function Facts({ response, check, writes, index, node }: FactsProps) {
       <dt>
         <Term id="direct_logit_effect">Writes</Term> here
       </dt>
-      <dd className="chips">
-        {writes(node)
-          ?.slice(0, WRITTEN)
-          .map(({ id, text, change }) => (
-            <span key={id}>
-              <TokenChip text={text} /> <span className="num">{formatSigned(change)}</span>
-            </span>
-          )) ?? "…"}
+      <dd className="written">
+        <Writes {...props} />
       </dd>
       <dt>Activation</dt>
       <dd>{formatFixed(node.activation ?? 0)}</dd>
       <dt>Predicted</dt>
-      <dd>
+      <dd title={node.method === "path" ? "The mean of three gradients, as the step is large" : undefined}>
         <b>{effectText(node.predicted, 3)}</b>
-        {node.method === "path" && " (a large step: the mean of three gradients)"}
       </dd>
       <dt>Measured</dt>
       <dd>{measured == null ? "…" : <b>{effectText(measured, 3)}</b>}</dd>
@@ -142,7 +152,7 @@ function Facts({ response, check, writes, index, node }: FactsProps) {
   );
 }
 
-export function NodePanel({ response, check, writes, index, onSelect, onExplain }: PanelProps) {
+export function NodePanel({ response, check, text, index, onSelect, onExplain }: PanelProps) {
   const { runs } = useCurrentRun();
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
@@ -163,7 +173,7 @@ export function NodePanel({ response, check, writes, index, onSelect, onExplain 
   return (
     <section className="node-pane" aria-label="Selected node">
       <h2>{nodeName(response, node)}</h2>
-      <Facts response={response} check={check} writes={writes} index={index} node={node} />
+      <Facts response={response} check={check} text={text} index={index} node={node} />
       <div className="node-actions">
         {isHere && (
           <LinkButton size="small" to={pageLinks(run).expert(expert)}>

@@ -10,12 +10,12 @@ import { Navigate, useLocation } from "react-router";
 import { routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { ExamplePrompts } from "@/components/prompt/example-prompts";
+import { ExamplePrompts, Examples } from "@/components/prompt/example-prompts";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
-import { effectiveK } from "@/components/runs/k-slider";
+import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
@@ -55,8 +55,8 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
 
 /** Offered while a text to compare is missing. */
 const EXAMPLE_PAIRS = [
-  { prompt: "The doctor was angry on Monday", second: "The poet was happy on Friday" },
-  { prompt: "The doctor told the old man that he", second: "The doctor told the old woman that she" },
+  "The doctor was angry on Monday ↔ The poet was happy on Friday",
+  "The doctor told the old man that he ↔ The doctor told the old woman that she",
 ];
 
 function EmptyComparison({ params: { prompt }, setParams }: RoutingState) {
@@ -64,14 +64,13 @@ function EmptyComparison({ params: { prompt }, setParams }: RoutingState) {
     <EmptyState title="Type two texts to compare their experts">
       <p>The texts are aligned token by token. Each cell shows how much stronger an expert is in the second one.</p>
       {prompt !== "" && <Button onClick={() => setParams({ second: prompt })}>Copy the first text to edit it</Button>}
-      <div className="example-prompts">
-        <span className="dim">Or compare an example:</span>
-        {EXAMPLE_PAIRS.map((pair) => (
-          <Button key={pair.prompt} onClick={() => setParams(pair, "push")}>
-            {pair.prompt} ↔ {pair.second}
-          </Button>
-        ))}
-      </div>
+      <Examples
+        prompts={EXAMPLE_PAIRS}
+        onChoose={(pair) => {
+          const [first = "", second = ""] = pair.split(" ↔ ");
+          setParams({ prompt: first, second }, "push");
+        }}
+      />
     </EmptyState>
   );
 }
@@ -153,7 +152,9 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         run={run}
         chosen={view === "layers" ? (chosen ?? []) : null}
         onChoose={(names) => setParams({ layers: names }, "push")}
-      />
+      >
+        <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+      </Layers>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {view === "texts" && (prompt === "" || second === "") && (
         <EmptyComparison params={params} setParams={setParams} />

@@ -7,7 +7,7 @@ import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RoutedToken, RoutingResponse, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
 import { toCsv } from "@/components/plots/figure";
-import { effectiveK, KSlider } from "@/components/runs/k-slider";
+import { effectiveK } from "@/components/runs/k-slider";
 import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -19,9 +19,10 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatFixed } from "@/lib/text/format";
+import { ExpertName, isNamed } from "@/pages/prompt/expert-name";
 
 import { Filters, ReplacedKl } from "./foot";
-import { type CellPosition, HeatMap } from "./heat-map/heat-map";
+import { HeatMap } from "./heat-map/heat-map";
 import {
   cellDigits,
   type Column,
@@ -29,6 +30,7 @@ import {
   heatColumns,
   type HeatRow,
   heatRows,
+  peakOf,
   type Predicted,
   type Ranking,
   RANKINGS,
@@ -37,11 +39,10 @@ import {
   shownRows,
   tokenFirst,
 } from "./heat-map/heat-rows";
-import { MORE_ROWS, type RoutingState } from "./routing-params";
+import { MORE_ROWS, type RoutingLock, type RoutingState } from "./routing-params";
 import { TokenPanel } from "./token/token-panel";
 
 interface HeatBarProps extends RoutingState {
-  readonly run: RunSummary;
   readonly response: RoutingResponse;
   readonly predicted: Predicted;
   readonly locked: RoutedToken | undefined;
@@ -69,23 +70,44 @@ function Download({ response, predicted, withStart }: DownloadProps) {
   return <ActionMenu label="Download" actions={FILES} onAction={save} />;
 }
 
-/** Header of the heat map: controls, ranking, table view and download. */
-function HeatBar({ run, response, predicted, locked, shown, total, end, params, setParams }: HeatBarProps) {
+type FindingProps = Pick<HeatBarProps, "predicted"> & {
+  readonly columns: readonly Column[];
+  readonly rows: readonly HeatRow[];
+};
+
+/** The finding: the most specific expert, one with a clear label first, and where the layer changes the prediction most. */
+function Finding({ predicted, columns, rows }: FindingProps) {
+  const bySize = rows.toSorted((a, b) => RANKINGS.specific.size(b) - RANKINGS.specific.size(a));
+  const best = bySize.find(({ info }) => isNamed(info)) ?? bySize[0];
+  const at = columns.find(({ position }) => position === (best === undefined ? -1 : peakOf(best)));
+  const klAt = ({ position }: Column) => predicted?.[position]?.kl ?? 0;
+  const [changed] = columns.toSorted((a, b) => klAt(b) - klAt(a));
   return (
-    <>
-      <div className="pane-h">
-        <h2>Experts by token</h2>
-        <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
-        <span className="grow" />
-        <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-        <SegmentedControl
-          label="Rank experts by"
-          value={params.rank}
-          onChange={(rank) => setParams({ rank })}
-          segments={RANKING_NAMES}
-        />
-        <Download response={response} predicted={predicted} withStart={params.start} />
-      </div>
+    <p className="finding">
+      {best !== undefined && at !== undefined && (
+        <>
+          <b>
+            <ExpertName info={best.info} />
+          </b>{" "}
+          <span className="dim">({best.expert})</span> stands out on <TokenChip text={at.token.text} />: activation{" "}
+          {formatFixed(best.largest, 1)}.{" "}
+        </>
+      )}
+      {changed !== undefined && predicted !== undefined && (
+        <>
+          The layer is least exact after <TokenChip text={changed.token.text} />: <Term id="kl">KL</Term>{" "}
+          {formatFixed(klAt(changed), 3)} nats.
+        </>
+      )}
+    </p>
+  );
+}
+
+/** Header of the heat map: legend, order, ranking and download. */
+function HeatBar({ response, predicted, locked, shown, total, end, params, setParams }: HeatBarProps) {
+  return (
+    <div className="pane-h">
+      <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
       <p className="heat-order dim">
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
         {locked !== undefined && (
@@ -95,7 +117,15 @@ function HeatBar({ run, response, predicted, locked, shown, total, end, params, 
         )}
         <Term id="specificity">{RANKINGS[params.rank].note}</Term>
       </p>
-    </>
+      <span className="grow" />
+      <SegmentedControl
+        label="Rank experts by"
+        value={params.rank}
+        onChange={(rank) => setParams({ rank })}
+        segments={RANKING_NAMES}
+      />
+      <Download response={response} predicted={predicted} withStart={params.start} />
+    </div>
   );
 }
 
@@ -126,7 +156,7 @@ function useLock({ params, setParams }: RoutingState) {
   const { lock } = params;
   const tips = useTips();
   const onLock = useCallback(
-    (cell: CellPosition) => {
+    (cell: RoutingLock) => {
       // The panel shows the tooltip's content from now on.
       tips.hide();
       const isSame = lock?.position === cell.position && lock.expert === cell.expert;
@@ -204,6 +234,7 @@ export function RoutingView(props: RoutingViewProps) {
   return (
     <div className="prompted-columns">
       <section className="prompted-main heat-pane" aria-label="Experts by token">
+        <Finding columns={columns} rows={rows} predicted={predicted} />
         <HeatBar
           {...props}
           predicted={predicted}

@@ -2,14 +2,12 @@
 
 import "./difference.css";
 
-import { useMemo } from "react";
+import { Fragment, useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLink } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
-import { effectiveK, KSlider } from "@/components/runs/k-slider";
-import { methodName } from "@/components/runs/run-labels";
+import { effectiveK } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button } from "@/components/ui/button";
@@ -18,6 +16,7 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit } from "@/lib/scales/axis-limits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
+import { ExpertName } from "@/pages/prompt/expert-name";
 import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MORE_ROWS, type RoutingState } from "@/pages/prompt/routing/routing-params";
 
@@ -66,12 +65,12 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
   const shown = pairs?.slice(from, from + MAX_COLUMNS);
   return (
     <ScrollBox className="difference-box" label="Difference by token">
-      <table className="difference" aria-label="Differences, tokens by experts">
+      <table className="heat difference" aria-label="Differences, tokens by experts">
         <thead>
           <tr>
             <th scope="col">Expert</th>
             <th scope="col" className="sum" aria-sort="descending">
-              <Term id="difference_score">Score</Term> ↓
+              Score ↓
             </th>
             {shown?.map((pair, i) => (
               <PairHead key={i} pair={pair} />
@@ -119,49 +118,49 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
   );
 }
 
-interface HeadProps extends RoutingState {
+interface FindingProps {
   readonly run: RunSummary;
   readonly rows: readonly DifferenceRow[];
-  /** End of the colour scale. */
-  readonly end: number;
 }
 
-/** How many experts differ and which one most, what the rows are ranked by, and the legend. */
-function Head({ run, rows, end, params, setParams }: HeadProps) {
-  const [first] = rows;
-  const name = first?.info?.label ?? shownAutomatic(first?.info?.automatic)?.label;
+/** The finding: how many experts differ, and which ones most. */
+function Finding({ run, rows }: FindingProps) {
+  const most = [rows.find(({ change }) => change < 0), rows.find(({ change }) => change > 0)];
   return (
-    <>
-      <div className="pane-h">
-        <h2>
-          {formatCount(rows.length)} {rows.length === 1 ? "expert differs" : "experts differ"}
-          {first !== undefined &&
-            `, most of all ${name ?? `expert ${first.expert}`} (${formatSigned(first.change, 1)})`}
-        </h2>
-        <span className="note">
-          {methodName(run.method)}, layer {run.layer} only; sorted by{" "}
-          {params.align === "aligned" ? "largest difference" : "change"} × rarity
-        </span>
-        <span className="grow" />
-        <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-        <SegmentedControl
-          label="Comparison"
-          value={params.align}
-          onChange={(next) => setParams({ align: next })}
-          segments={[
-            { value: "aligned", label: "Aligned tokens" },
-            { value: "apart", label: "Whole texts" },
-          ]}
-        />
-      </div>
-      {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
-      <RampLegend
-        kind="diverging"
-        low={`First text −${formatFixed(end, 1)}`}
-        high={`+${formatFixed(end, 1)} second text`}
-      />
-    </>
+    <p className="finding">
+      <b>
+        {formatCount(rows.length)} {rows.length === 1 ? "expert of" : "experts of"} layer {run.layer}{" "}
+        {rows.length === 1 ? "differs" : "differ"}.
+      </b>{" "}
+      {rows.length === 0 && "Both texts activate the same experts equally strongly."}
+      {most.map(
+        (row, i) =>
+          row !== undefined && (
+            <Fragment key={row.expert}>
+              {i === 0 ? "Strongest in the first text: " : "Strongest in the second text: "}
+              <b>
+                <ExpertName info={row.info} />
+              </b>{" "}
+              <span className="dim">
+                ({row.expert}, {formatSigned(row.change, 1)})
+              </span>
+              .{" "}
+            </Fragment>
+          ),
+      )}
+    </p>
   );
+}
+
+/** Which tokens the map leaves out. */
+function alignedNote(pairs: readonly TokenPair[]): string {
+  const from = firstDifference(pairs);
+  const rest = pairs.length - from;
+  const same =
+    from > 0 ? `Both texts begin with the same ${formatPlural(from, "token")}: no expert differs there. ` : "";
+  return rest > MAX_COLUMNS
+    ? `${same}${MAX_COLUMNS} of the other ${formatCount(rest)} tokens are shown; “Whole texts” includes all.`
+    : same;
 }
 
 interface DifferenceViewProps extends RoutingState {
@@ -189,22 +188,35 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
     ...sharedDifference(run.name, pairs.slice(0, MAX_COLUMNS), shown),
   }));
   const isAligned = align === "aligned";
-  const from = firstDifference(pairs);
   const size = ({ largest, change }: DifferenceRow) => (isAligned ? largest : Math.abs(change));
   const end = axisLimit(Math.max(0, ...rows.map(size)));
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Head run={run} rows={rows} end={end} params={params} setParams={setParams} />
+      <Finding run={run} rows={rows} />
+      <div className="pane-h">
+        <RampLegend
+          kind="diverging"
+          low={`First text −${formatFixed(end, 1)}`}
+          high={`+${formatFixed(end, 1)} second text`}
+        />
+        <p className="dim">
+          {shown.length < rows.length ? `${shown.length} of ${formatCount(rows.length)}` : rows.length} experts, by{" "}
+          <Term id="difference_score">{isAligned ? "largest difference" : "change"} × rarity</Term>
+        </p>
+        <span className="grow" />
+        <SegmentedControl
+          label="Comparison"
+          value={align}
+          onChange={(next) => setParams({ align: next })}
+          segments={[
+            { value: "aligned", label: "Aligned tokens" },
+            { value: "apart", label: "Whole texts" },
+          ]}
+        />
+      </div>
       <DifferenceTable pairs={isAligned ? pairs : null} rows={shown} end={end} />
       <div className="heat-foot">
-        <p className="dim">
-          {isAligned &&
-            from > 0 &&
-            `Both texts begin with the same ${formatPlural(from, "token")}: no expert differs there. `}
-          {isAligned &&
-            pairs.length - from > MAX_COLUMNS &&
-            `${MAX_COLUMNS} of the other ${formatCount(pairs.length - from)} tokens are shown; “Whole texts” includes all.`}
-        </p>
+        <p className="dim">{isAligned && alignedNote(pairs)}</p>
         {rows.length > shown.length && (
           <Button size="small" onClick={() => setParams(({ rows }) => ({ rows: rows + MORE_ROWS }))}>
             {formatCount(rows.length - shown.length)} more experts

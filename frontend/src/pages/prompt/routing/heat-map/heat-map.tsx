@@ -9,22 +9,20 @@ import {
   type PointerEvent,
   useCallback,
   useEffect,
-  useLayoutEffect,
   useMemo,
   useRef,
   useState,
 } from "react";
-import { Link } from "react-router";
 
 import { shownAutomatic } from "@/components/experts/automatic-label";
-import { ExpertLabel } from "@/components/experts/expert-link";
-import { usePageLinks } from "@/components/runs/page-links";
+import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
 import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenTip } from "@/components/tokens/token-tip";
-import { PlusButton } from "@/components/tray/plus-button";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useWidth } from "@/hooks/use-width";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed } from "@/lib/text/format";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
@@ -44,52 +42,41 @@ import {
   visibleColumns,
 } from "./heat-rows";
 
-export interface CellPosition {
-  readonly position: number;
-  /** null for the column header. */
-  readonly expert: number | null;
-}
-
 interface HeatHandlers {
-  readonly onEnter: (place: CellPosition, element: HTMLElement) => void;
+  readonly onEnter: (place: RoutingLock, element: HTMLElement) => void;
   readonly onLeave: () => void;
-  readonly onLock: (place: CellPosition, element: HTMLElement) => void;
+  readonly onLock: (place: RoutingLock, element: HTMLElement) => void;
 }
 
 function closestCell(target: EventTarget): HTMLElement | null {
   return target instanceof Element ? target.closest<HTMLElement>("[data-position]") : null;
 }
 
-function readCellPosition(element: HTMLElement): CellPosition {
-  const { position = "", expert } = element.dataset;
+/** Of a column's header, the expert is null. */
+function placeOf({ dataset: { position, expert } }: HTMLElement): RoutingLock {
   return { position: Number(position), expert: expert === undefined ? null : Number(expert) };
 }
 
-function horizontalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
-  const row = [...(element.closest("tr")?.querySelectorAll<HTMLElement>("[data-position]") ?? [])];
-  return row[row.indexOf(element) + step];
-}
-
-/** The next cell above or below on the same token. Empty cells are skipped. */
-function verticalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
-  const { position = "" } = element.dataset;
-  const column = element.closest("table")?.querySelectorAll<HTMLElement>(`[data-position="${position}"]`);
-  const all = [...(column ?? [])];
-  return all[all.indexOf(element) + step];
-}
-
-const MOVES: Readonly<Record<string, (element: HTMLElement) => HTMLElement | undefined>> = {
-  ArrowRight: (element) => horizontalNeighbour(element, 1),
-  ArrowLeft: (element) => horizontalNeighbour(element, -1),
-  ArrowDown: (element) => verticalNeighbour(element, 1),
-  ArrowUp: (element) => verticalNeighbour(element, -1),
+/** Among which cells an arrow key moves, and by how many. Empty cells are skipped. */
+const MOVES: Readonly<Record<string, readonly ["row" | "column", 1 | -1]>> = {
+  ArrowRight: ["row", 1],
+  ArrowLeft: ["row", -1],
+  ArrowDown: ["column", 1],
+  ArrowUp: ["column", -1],
 };
+
+function neighbour(cell: HTMLElement, [along, step]: readonly ["row" | "column", 1 | -1]): HTMLElement | undefined {
+  const [inside, which] =
+    along === "row" ? ["tr", "[data-position]"] : ["table", `[data-position="${cell.dataset.position}"]`];
+  const cells = [...(cell.closest(inside)?.querySelectorAll<HTMLElement>(which) ?? [])];
+  return cells[cells.indexOf(cell) + step];
+}
 
 export function heatEvents({ onEnter, onLeave, onLock }: HeatHandlers) {
   const enter = (target: EventTarget) => {
     const element = closestCell(target);
     if (element === null) onLeave();
-    else onEnter(readCellPosition(element), element);
+    else onEnter(placeOf(element), element);
   };
   return {
     onPointerOver: (event: PointerEvent) => enter(event.target),
@@ -98,14 +85,14 @@ export function heatEvents({ onEnter, onLeave, onLock }: HeatHandlers) {
     onBlur: onLeave,
     onClick: (event: MouseEvent) => {
       const element = closestCell(event.target);
-      if (element !== null) onLock(readCellPosition(element), element);
+      if (element !== null) onLock(placeOf(element), element);
     },
     onKeyDown: (event: KeyboardEvent) => {
       const element = closestCell(event.target);
       const move = MOVES[event.key];
       if (element === null || move === undefined) return;
       event.preventDefault();
-      move(element)?.focus();
+      neighbour(element, move)?.focus();
     },
   };
 }
@@ -167,26 +154,6 @@ interface HeatRowProps {
   readonly isLocked: boolean;
 }
 
-function Head({ row }: { readonly row: HeatRow }) {
-  const links = usePageLinks();
-  return (
-    <th scope="row">
-      <div>
-        <span className="mono id">{row.expert}</span>
-        <Link className="n" to={links.expert(row.expert)} title={row.info.label ?? undefined}>
-          <ExpertLabel
-            label={row.info.label}
-            automatic={row.info.automatic}
-            topTokens={row.info.top_tokens}
-            expert={row.expert}
-          />
-        </Link>
-        <PlusButton expert={row.expert} />
-      </div>
-    </th>
-  );
-}
-
 interface CellProps {
   readonly row: HeatRow;
   readonly position: number;
@@ -218,7 +185,14 @@ const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
   const after = columns.length - window.to;
   return (
     <tr className={isLocked ? "rowlk" : undefined}>
-      <Head row={row} />
+      <th scope="row">
+        <ExpertLink
+          expert={row.expert}
+          label={row.info.label}
+          automatic={row.info.automatic}
+          topTokens={row.info.top_tokens}
+        />
+      </th>
       {window.from > 0 && <td colSpan={window.from} />}
       {columns.slice(window.from, window.to).map(({ position }) => (
         <Cell key={position} row={row} position={position} end={end} isLocked={position === locked} />
@@ -313,7 +287,8 @@ function HeatHead(props: HeatHeadProps) {
 }
 
 /** Width in pixels of the labels: what the tokens leave, or the usual width if they leave too little and scroll. */
-const LABEL_WIDTH = { min: 170, usual: 214, max: 520 } as const;
+const LABELS = { min: 170, usual: 214, max: 520 } as const;
+const SUMS = 58;
 
 interface HeatMapProps {
   readonly columns: readonly Column[];
@@ -324,75 +299,48 @@ interface HeatMapProps {
   readonly predicted: Predicted;
   /** Must be stable between renders. */
   readonly onPreview: (position: number) => void;
-  readonly onLock: (cell: CellPosition) => void;
+  readonly onLock: (cell: RoutingLock) => void;
 }
 
 /** Column width in the narrow layout, where the tokens read upwards. */
 const NARROW_COLUMN = 31;
 /** Least height of the token row in the narrow layout, for touch. */
 const MIN_TOKEN_HEIGHT = 45;
-const isSameWindow = (a: ColumnWindow, b: ColumnWindow) => a.from === b.from && a.to === b.to;
 
-const widthOf = (box: HTMLElement, selector: string) => box.querySelector<HTMLElement>(selector)?.offsetWidth ?? 0;
-function countHiddenRight(box: HTMLElement, offsets: readonly number[]): number {
-  const right = box.scrollLeft + box.clientWidth - widthOf(box, ".c0");
-  return offsets.slice(1).filter((end) => end > right + 1).length;
+type Box = React.RefObject<HTMLDivElement | null>;
+
+/** Pixels of scrolling after which other columns may be rendered. */
+const SCROLL_STEP = 200;
+
+/** Range of columns to render, and a handler of scrolling. */
+function useColumnWindow(box: Box, offsets: readonly number[], width: number) {
+  const [left, setLeft] = useState(0);
+  const { from, to } = visibleColumns(offsets, left, left + width);
+  const window = useMemo(() => ({ from, to }), [from, to]);
+  const onScroll = useCallback(
+    () => setLeft(SCROLL_STEP * Math.floor((box.current?.scrollLeft ?? 0) / SCROLL_STEP)),
+    [box],
+  );
+  return { window, onScroll };
 }
 
-/** Range of columns to render and number of columns beyond the right edge, updated on scrolling and resizing. */
-function useColumnWindow(offsets: readonly number[]) {
-  const box = useRef<HTMLDivElement>(null);
-  const [window, setWindow] = useState<ColumnWindow>(() => visibleColumns(offsets, 0, 1));
-  const [hiddenRight, setHiddenRight] = useState(0);
-  const [labelWidth, setLabelWidth] = useState<number>(LABEL_WIDTH.usual);
-  const update = useCallback(() => {
-    if (box.current === null) return;
-    const { scrollLeft, clientWidth } = box.current;
-    const next = visibleColumns(offsets, scrollLeft, scrollLeft + clientWidth);
-    setWindow((old) => (isSameWindow(old, next) ? old : next));
-    setHiddenRight(countHiddenRight(box.current, offsets));
-    const free = clientWidth - (offsets.at(-1) ?? 0) - widthOf(box.current, ".sum");
-    setLabelWidth(free < LABEL_WIDTH.min ? LABEL_WIDTH.usual : Math.min(LABEL_WIDTH.max, free));
-  }, [offsets]);
-  useLayoutEffect(() => {
-    update();
-    if (box.current === null) return undefined;
-    const observer = new ResizeObserver(update);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, [update]);
-  const count = offsets.length - 1;
-  return { box, window: window.to > count ? visibleColumns(offsets, 0, 1) : window, hiddenRight, labelWidth, update };
-}
-
-/** Scrolls a locked column into view, e.g. after opening a shared link. */
-function useScrollToLockedColumn(
-  box: React.RefObject<HTMLDivElement | null>,
-  offsets: readonly number[],
-  column: number,
-) {
+/** Scrolls a locked column and the first rows, those of its token, into view. */
+function useScrollToLock(box: Box, offsets: readonly number[], column: number) {
   useEffect(() => {
     const [from, to] = [offsets[column], offsets[column + 1]];
     if (box.current === null || from === undefined || to === undefined) return;
     const { scrollLeft, clientWidth } = box.current;
-    const visibleWidth = clientWidth - widthOf(box.current, ".c0");
-    if (from < scrollLeft || to > scrollLeft + visibleWidth)
-      box.current.scrollTo({ left: Math.max(0, from - visibleWidth / 2) });
+    const visible = clientWidth - (box.current.querySelector<HTMLElement>(".c0")?.offsetWidth ?? 0);
+    const isHidden = from < scrollLeft || to > scrollLeft + visible;
+    box.current.scrollTo({ top: 0, ...(isHidden && { left: Math.max(0, from - visible / 2) }) });
     // eslint-disable-next-line react-hooks/exhaustive-deps -- only a new lock scrolls, not scrolling itself
   }, [column]);
-}
-
-/** Scrolls to the first rows, those of a locked token. */
-function useScrollToFirstRow(box: React.RefObject<HTMLDivElement | null>, locked: number | null) {
-  useEffect(() => {
-    if (locked !== null) box.current?.scrollTo({ top: 0 });
-  }, [box, locked]);
 }
 
 function useEvents({ columns, rows, predicted, onPreview, onLock }: HeatMapProps) {
   const tips = useTips();
   return useMemo(() => {
-    const tipAt = ({ position, expert }: CellPosition) => {
+    const tipAt = ({ position, expert }: RoutingLock) => {
       const column = columns.find((candidate) => candidate.position === position);
       const row = rows.find((candidate) => candidate.expert === expert);
       if (column === undefined) return null;
@@ -419,17 +367,16 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const lengths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
   const widths = useMemo(() => (isNarrow ? lengths.map(() => NARROW_COLUMN) : lengths), [isNarrow, lengths]);
   const offsets = useMemo(() => columnOffsets(widths), [widths]);
-  const { box, window, hiddenRight, labelWidth, update } = useColumnWindow(offsets);
+  const box = useRef<HTMLDivElement>(null);
+  const available = useWidth(box);
+  const { window, onScroll } = useColumnWindow(box, offsets, available);
+  const free = available - (offsets.at(-1) ?? 0) - SUMS;
+  const labels = free < LABELS.min ? LABELS.usual : Math.min(LABELS.max, free);
   const locked = lock?.position ?? null;
-  useScrollToLockedColumn(
-    box,
-    offsets,
-    locked === null ? -1 : columns.findIndex(({ position }) => position === locked),
-  );
-  useScrollToFirstRow(box, locked);
+  useScrollToLock(box, offsets, locked === null ? -1 : columns.findIndex(({ position }) => position === locked));
   const events = useEvents(props);
   return (
-    <div ref={box} className="heat-box" onScroll={update}>
+    <ScrollBox className="heat-box" label="Experts by token" ref={box} onScroll={onScroll}>
       <table
         className="heat"
         aria-label="Activations, tokens by experts"
@@ -437,7 +384,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
         {...events}
       >
         <colgroup>
-          <col className="heads" style={isNarrow ? undefined : { width: labelWidth }} />
+          <col className="heads" style={isNarrow ? undefined : { width: labels }} />
           {widths.map((width, i) => (
             <col key={i} style={{ width }} />
           ))}
@@ -459,10 +406,6 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
           ))}
         </tbody>
       </table>
-      <p className="heat-cue dim">
-        {hiddenRight > 0 &&
-          `${hiddenRight} more ${hiddenRight === 1 ? "token" : "tokens"} to the right: scroll sideways`}
-      </p>
-    </div>
+    </ScrollBox>
   );
 });

@@ -91,7 +91,7 @@ export const RANKINGS = {
     header: "Score",
     text: ({ largest, rarity: rare }) => formatFixed(largest * rare, 1),
     size: ({ largest, rarity: rare }) => largest * rare,
-    note: "each token’s first, then its second, …, by score: max activation × log₂(1 / density)",
+    note: "the most specific of each token first",
   },
   summed: {
     name: "Sum",
@@ -125,6 +125,10 @@ export const RANKINGS = {
 
 export type Ranking = keyof typeof RANKINGS;
 
+/** The token of a row's largest activation. */
+export const peakOf = ({ cells, largest }: HeatRow): number =>
+  [...cells].find(([, { activation }]) => activation === largest)?.[0] ?? -1;
+
 /**
  * The rows with the largest score on each token, then the second on each, and so on, so that one token with large
  * activations does not fill the view. A row counts for the token of its largest activation.
@@ -132,7 +136,7 @@ export type Ranking = keyof typeof RANKINGS;
 function inTurn(rows: readonly HeatRow[]): readonly HeatRow[] {
   const counts = new Map<number, number>();
   const turns = rows.map((row) => {
-    const [peak] = [...row.cells].find(([, { activation }]) => activation === row.largest) ?? [-1];
+    const peak = peakOf(row);
     const turn = counts.get(peak) ?? 0;
     counts.set(peak, turn + 1);
     return { row, turn };

@@ -43,11 +43,6 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
     <section className="next-token" aria-busy={token === undefined}>
       <div className="pane-h">
         <h2>Next token</h2>
-        <span className="grow" />
-        <span className="note">
-          <Term id="kl">KL</Term> {token === undefined ? "…" : formatFixed(token.kl, 3)} nats, MLP removed{" "}
-          {token === undefined ? "…" : formatFixed(token.zeroed_kl, 3)}
-        </span>
       </div>
       <table>
         <thead>
@@ -83,6 +78,10 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
           ))}
         </tbody>
       </table>
+      <p className="dim">
+        <Term id="kl">KL</Term> from the original {token === undefined ? "…" : formatFixed(token.kl, 3)} nats;{" "}
+        {token === undefined ? "…" : formatFixed(token.zeroed_kl, 3)} with the MLP removed.
+      </p>
     </section>
   );
 }
@@ -187,9 +186,7 @@ function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert 
         )}
         <span className="grow" />
         <span className="dim">
-          {active.length === 0
-            ? "No active experts on this token"
-            : `shares of all ${active.length} experts sum to 100 %`}
+          {active.length === 0 ? "No active experts on this token" : `all ${active.length} sum to 100 %`}
         </span>
       </div>
     </>

@@ -83,7 +83,7 @@ export const sharedLayers = (columns: readonly Column[], layers: readonly TraceL
 });
 
 /** Width in pixels of a cell of the table, of the gap beside it, and of the column before the first one. */
-export const CELL = { min: 80, narrow: 84, gap: 6, head: 82 } as const;
+export const CELL = { min: 96, narrow: 84, gap: 6, head: 82 } as const;
 
 /**
  * Width of the cells in a box: the tokens share it, or as many of them as it can hold, so that none is cut before

@@ -13,10 +13,9 @@ import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatProbability, formatSigned } from "@/lib/text/format";
-import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
-import type { Column, HeatRow, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { CellTip, ColumnTip } from "@/pages/prompt/routing/heat-map/heat-map";
+import { ExpertName } from "@/pages/prompt/expert-name";
+import { CellTip, ColumnTip, heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
+import { type Column, columnText, type HeatRow, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import { CELL, cellWidth, type Fed, fedPercent, type TracedCell, type TraceLayer } from "./trace-rows";
 
@@ -69,23 +68,6 @@ interface TraceTableProps {
   readonly onChoose: (position: number, cell: TracedCell | null) => void;
 }
 
-/** The label, in grey italics if it is automatic and weak; else the token on which the expert fires most often. */
-export function Name({ info: { label, automatic, top_tokens } }: Pick<HeatRow, "info">) {
-  if (label !== null) return label;
-  if (automatic != null)
-    return automatic.is_clear ? automatic.label : <i className="auto-label weak">{automatic.label}</i>;
-  const [token] = top_tokens;
-  if (token === undefined) return "expert";
-  return (
-    <>
-      <span className="sr">fires on </span>
-      <span className="tk" title={token}>
-        {columnText(token)}
-      </span>
-    </>
-  );
-}
-
 interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
   readonly layer: TraceLayer;
   readonly position: number;
@@ -109,7 +91,7 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
       style={{ "--fill": `${(100 * cell.activation) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties}
     >
       <span className="name">
-        <Name info={row.info} />
+        <ExpertName info={row.info} />
       </span>
       <small className="mono">{row.expert}</small>
       {amount !== undefined && <em className="num">{fedPercent(amount)}</em>}
@@ -178,14 +160,14 @@ function useCellWidth(box: RefObject<HTMLElement | null>, { columns, current }: 
   const isNarrow = useIsNarrow();
   const width = useWidth(box);
   useEffect(() => {
-    const [scroller, head] = [".trace-box", "thead .lk"].map((name) => box.current?.querySelector<HTMLElement>(name));
-    if (scroller == null || head == null) return;
-    const { scrollLeft, clientWidth } = scroller;
+    const head = box.current?.querySelector<HTMLElement>("thead .lk");
+    if (box.current === null || head == null) return;
+    const { scrollLeft, clientWidth } = box.current;
     const { offsetLeft: left, offsetWidth } = head;
     const isHidden = left < scrollLeft + CELL.head || left + offsetWidth > scrollLeft + clientWidth;
-    if (isHidden) scroller.scrollTo({ left: left - CELL.head });
+    if (isHidden) box.current.scrollTo({ left: left - CELL.head });
   }, [box, current, width]);
-  return cellWidth(width, columns.length, isNarrow ? CELL.narrow : CELL.min);
+  return cellWidth(width - CELL.gap, columns.length, isNarrow ? CELL.narrow : CELL.min);
 }
 
 export function TraceTable(props: TraceTableProps) {
@@ -196,45 +178,43 @@ export function TraceTable(props: TraceTableProps) {
   const cells = (render: (position: number) => ReactNode) =>
     columns.map(({ position }) => <td key={position}>{render(position)}</td>);
   return (
-    <div ref={box}>
-      <ScrollBox className="trace-box" label="Layers of the prompt">
-        <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
-          <thead>
-            <tr>
-              <td />
-              {columns.map(({ position, token }) => (
-                <th key={position} scope="col" className={position === current ? "lk" : undefined}>
-                  <button type="button" data-position={position} aria-pressed={position === current}>
-                    {columnText(token.text)}
-                  </button>
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {layers.map((layer) => (
-              <tr key={layer.run}>
-                <th scope="row" title={layer.run}>
-                  Layer {layer.layer}
-                </th>
-                {cells((position) => (
-                  <Cell layer={layer} position={position} chosen={chosen} fed={fed} />
-                ))}
-              </tr>
+    <ScrollBox className="trace-box" label="Layers of the prompt" ref={box}>
+      <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
+        <thead>
+          <tr>
+            <td />
+            {columns.map(({ position, token }) => (
+              <th key={position} scope="col" className={position === current ? "lk" : undefined}>
+                <button type="button" data-position={position} aria-pressed={position === current}>
+                  {columnText(token.text)}
+                </button>
+              </th>
             ))}
-          </tbody>
-          <tfoot>
-            <tr>
-              <th scope="row">
-                <Term id="traced_next">Next token</Term>
+          </tr>
+        </thead>
+        <tbody>
+          {layers.map((layer) => (
+            <tr key={layer.run}>
+              <th scope="row" title={layer.run}>
+                Layer {layer.layer}
               </th>
               {cells((position) => (
-                <NextToken token={predicted?.[position]} layers={layers.length} />
+                <Cell layer={layer} position={position} chosen={chosen} fed={fed} />
               ))}
             </tr>
-          </tfoot>
-        </table>
-      </ScrollBox>
-    </div>
+          ))}
+        </tbody>
+        <tfoot>
+          <tr>
+            <th scope="row">
+              <Term id="traced_next">Next token</Term>
+            </th>
+            {cells((position) => (
+              <NextToken token={predicted?.[position]} layers={layers.length} />
+            ))}
+          </tr>
+        </tfoot>
+      </table>
+    </ScrollBox>
   );
 }

@@ -9,12 +9,13 @@ import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { effectiveK, KSlider } from "@/components/runs/k-slider";
+import { effectiveK } from "@/components/runs/k-slider";
 import { haveSameStart } from "@/components/runs/pick-layer-runs";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { ExpertName } from "@/pages/prompt/expert-name";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { Filters, ReplacedKl } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
@@ -32,7 +33,7 @@ import {
   type TraceLayer,
   traceLayers,
 } from "./trace-rows";
-import { Name, TraceTable } from "./trace-table";
+import { TraceTable } from "./trace-table";
 
 import "./trace.css";
 
@@ -157,8 +158,12 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
     const found = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert);
     return (
       <>
-        {found === undefined ? "expert" : <Name info={found.row.info} />} <span className="mono">{expert}</span> in
-        layer {layer?.layer} on <TokenChip text={text} />
+        <b>
+          <ExpertName info={found?.row.info} />
+        </b>{" "}
+        <span className="dim">
+          ({expert}, layer {layer?.layer}, on <TokenChip text={text} />)
+        </span>
       </>
     );
   };
@@ -174,8 +179,8 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
       )}
       {cell !== null && first !== undefined && (
         <>
-          <b>{named(cell)}</b> {first.change > 0 ? "raises" : "lowers"} <b>{named(first)}</b> by{" "}
-          {fedPercent(first).slice(1)}. <span className="dim">Press any cell.</span>
+          {named(cell)} {first.change > 0 ? "raises" : "lowers"} {named(first)} by <b>{fedPercent(first).slice(1)}</b>.{" "}
+          <span className="dim">Press any cell.</span>
         </>
       )}
     </p>
@@ -229,11 +234,10 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   return (
     <>
       <section className="prompted-main trace-pane" aria-label="Layers">
+        <Finding layers={layers} columns={columns} found={found} />
         <div className="pane-h">
-          <Finding layers={layers} columns={columns} found={found} />
           <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
           <FedKey />
-          <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
         </div>
         <TraceTable
           prompt={params.prompt}
