@@ -1,5 +1,7 @@
 /** A token with its exact characters; white space and document boundaries are shown as symbols. */
 
+import type { ExpertEffect } from "@/api/types";
+import { formatSigned } from "@/lib/text/format";
 import { boundaryName, isBoundary, visibleParts } from "@/lib/text/token-text";
 
 export function TokenChip({ text }: { readonly text: string }) {
@@ -9,3 +11,11 @@ export function TokenChip({ text }: { readonly text: string }) {
     </span>
   );
 }
+
+/** Tokens that an expert promotes, each with the change of its logit. */
+export const Promoted = ({ tokens }: { readonly tokens: ExpertEffect["promoted"] }) =>
+  tokens.map(({ id, text, change }) => (
+    <span key={id}>
+      <TokenChip text={text} /> <span className="num up">{formatSigned(change, 2)}</span>
+    </span>
+  ));

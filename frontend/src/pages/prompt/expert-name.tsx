@@ -1,5 +1,7 @@
 /** The name of an expert where room is tight: in the cells of layers, the boxes of a circuit, and findings. */
 
+import type { ReactNode } from "react";
+
 import type { RoutedExpertInfo } from "@/api/types";
 
 /** A limit such as `English: `, which takes the room of the words that follow. */
@@ -41,5 +43,17 @@ export function ExpertName({ info, width }: ExpertNameProps) {
     <span className={isWeak ? "auto-label weak" : undefined} title={name}>
       {width === undefined ? short : twoLines(short, width).map((line, i) => <span key={i}>{line}</span>)}
     </span>
+  );
+}
+
+/** An expert in a finding: its name, and in brackets its number and where it is. */
+export function FoundExpert({ info, children }: ExpertNameProps & { readonly children: ReactNode }) {
+  return (
+    <>
+      <b>
+        <ExpertName info={info} />
+      </b>{" "}
+      <span className="dim">({children})</span>
+    </>
   );
 }

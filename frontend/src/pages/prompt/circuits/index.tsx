@@ -31,7 +31,7 @@ import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatFixed, formatPercent, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
-import { ExpertName } from "@/pages/prompt/expert-name";
+import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { CIRCUIT_PARAMS, defaultTarget, expertInfo, MOST_PROBABLE, tokenText, verdict } from "./circuit";
@@ -52,23 +52,28 @@ interface TargetBarProps {
   readonly onChange: (target: CircuitTarget, at?: number | null) => void;
 }
 
-function Continuation({ graph, onChange }: Omit<TargetBarProps, "next" | "isDefault">) {
-  const [text, setText] = useState(graph.target.kind === "continuation" ? graph.target.text : "");
+/** Choice of another token, whose logit is subtracted. */
+function Contrast({ graph, token, onChange }: Pick<TargetBarProps, "graph" | "onChange"> & { readonly token: number }) {
+  const { target, candidates } = graph;
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault();
-        onChange(text === "" ? MOST_PROBABLE : { kind: "continuation", text });
-      }}
-    >
-      <input
-        className="field"
-        aria-label="Continuation to explain"
-        placeholder="Another text, with its space"
-        value={text}
-        onChange={({ currentTarget }) => setText(currentTarget.value)}
-      />
-    </form>
+    <label>
+      Contrast with{" "}
+      <select
+        value={target.kind === "difference" ? target.other : ""}
+        onChange={({ currentTarget: { value } }) =>
+          onChange(value === "" ? { kind: "token", token } : { kind: "difference", token, other: Number(value) })
+        }
+      >
+        <option value="">the mean of all tokens</option>
+        {candidates
+          .filter(({ id }) => id !== token)
+          .map(({ id, text }) => (
+            <option key={id} value={id}>
+              {JSON.stringify(text)}
+            </option>
+          ))}
+      </select>
+    </label>
   );
 }
 
@@ -98,27 +103,21 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
           <TokenChip text={text} /> <span className="num">{formatProbability(probability)} %</span>
         </Button>
       ))}
-      {token !== null && next === null && (
-        <label>
-          Contrast with{" "}
-          <select
-            value={target.kind === "difference" ? target.other : ""}
-            onChange={({ currentTarget: { value } }) =>
-              onChange(value === "" ? { kind: "token", token } : { kind: "difference", token, other: Number(value) })
-            }
-          >
-            <option value="">the mean of all tokens</option>
-            {candidates
-              .filter(({ id }) => id !== token)
-              .map(({ id, text }) => (
-                <option key={id} value={id}>
-                  {JSON.stringify(text)}
-                </option>
-              ))}
-          </select>
-        </label>
-      )}
-      <Continuation graph={graph} onChange={onChange} />
+      {token !== null && next === null && <Contrast graph={graph} token={token} onChange={onChange} />}
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          const text = event.currentTarget.querySelector("input")?.value ?? "";
+          onChange(text === "" ? MOST_PROBABLE : { kind: "continuation", text });
+        }}
+      >
+        <input
+          className="field"
+          aria-label="Continuation to explain"
+          placeholder="Another text, with its space"
+          defaultValue={target.kind === "continuation" ? target.text : ""}
+        />
+      </form>
       {target.kind === "expert" && (
         <>
           <b>{graph.label}</b>
@@ -141,27 +140,20 @@ interface Parts {
   readonly check: CircuitCheck | null;
 }
 
-/** An expert of the finding: its name, where it is, and its number. */
-function Named({ response, node }: { readonly response: CircuitResponse; readonly node: CircuitNode }) {
-  return (
-    <>
-      <b>
-        <ExpertName info={expertInfo(response, node)} />
-      </b>{" "}
-      <span className="dim">
-        ({node.expert}, layer {node.layer}, on {tokenText(response.graph, node.position)})
-      </span>
-    </>
-  );
-}
-
 /** The finding: the experts that support and oppose the target most, and how much the graph explains. */
 function Finding({ response, check, error }: Parts & { readonly error: Error | null }) {
   const { graph } = response;
   const change = (index: number) => check?.measured[index] ?? graph.nodes[index]?.predicted ?? 0;
   const order = [...graph.nodes.keys()].slice(1).sort((a, b) => change(a) - change(b));
   const [first = 0, last = 0] = [order[0], order.at(-1)];
-  const [supporter, opponent] = [graph.nodes[first], graph.nodes[last]];
+  const named = (index: number) => {
+    const node = graph.nodes[index];
+    return node === undefined ? null : (
+      <FoundExpert info={expertInfo(response, node)}>
+        {node.expert}, layer {node.layer}, on {tokenText(graph, node.position)}
+      </FoundExpert>
+    );
+  };
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
   const name = token === undefined ? <b>{graph.label}</b> : <TokenChip text={token.text} />;
@@ -169,18 +161,13 @@ function Finding({ response, check, error }: Parts & { readonly error: Error | n
   return (
     <div className="circuit-finding">
       <p className="finding">
-        {supporter !== undefined && change(first) < 0 && (
+        {change(first) < 0 && (
           <>
-            <Named response={response} node={supporter} /> supports {name} most: without it, the{" "}
-            {token === undefined ? "target" : "logit"} falls from {formatFixed(graph.value)} to{" "}
-            {formatFixed(graph.value + change(first))}.{" "}
+            {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"} falls from{" "}
+            {formatFixed(graph.value)} to {formatFixed(graph.value + change(first))}.{" "}
           </>
         )}
-        {opponent !== undefined && change(last) > 0 && (
-          <>
-            <Named response={response} node={opponent} /> opposes it most.
-          </>
-        )}
+        {change(last) > 0 && <>{named(last)} opposes it most.</>}
       </p>
       <p
         className="circuit-verdict"

@@ -9,7 +9,7 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
-import { TokenChip } from "@/components/tokens/token-chip";
+import { Promoted } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatSigned } from "@/lib/text/format";
@@ -114,11 +114,7 @@ function Writes({ response: { graph }, check, text, node: { run, position, exper
   const words = promoted?.filter((token) => isWholeWord(token.text)) ?? [];
   if (words.length === 0)
     return <span className="dim">{promoted === undefined ? "…" : "no whole word among its strongest tokens"}</span>;
-  return words.slice(0, WRITTEN).map(({ id, text: word, change }) => (
-    <span key={id}>
-      <TokenChip text={word} /> <span className="num">{formatSigned(change)}</span>
-    </span>
-  ));
+  return <Promoted tokens={words.slice(0, WRITTEN)} />;
 }
 
 /** What an expert fires on and writes, and its effects on the target. */

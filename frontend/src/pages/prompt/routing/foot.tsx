@@ -1,10 +1,26 @@
-/** Below the tables: what the layers cost, and which tokens and experts are shown. */
+/** Of Tokens and Layers: the predictions with the layers, what the layers cost, and which experts are shown. */
 
+import { useQuery } from "@tanstack/react-query";
+
+import { predictionsQuery, type Prompt } from "@/api/queries";
+import type { RunRouting } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { NumberInput } from "@/components/ui/number-input";
 
 import { type Column, meanKl, type Predicted } from "./heat-map/heat-rows";
 import type { RoutingState } from "./routing-params";
+
+/** Next-token distributions with these runs; undefined while loading or while they belong to another text. */
+export function usePredictions([first, ...others]: readonly RunRouting[], prompt: Prompt): Predicted {
+  const { data } = useQuery(
+    predictionsQuery(
+      first?.run ?? "",
+      prompt,
+      others.map(({ run }) => run),
+    ),
+  );
+  return data?.tokens.length === first?.tokens.length ? data?.tokens : undefined;
+}
 
 interface ReplacedKlProps {
   /** What replaces the MLP, as the subject of the sentence. */

@@ -1,9 +1,7 @@
 /** The heat map of one routing with its controls, legend and token panel. */
 
-import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState } from "react";
 
-import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RoutedToken, RoutingResponse, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
 import { toCsv } from "@/components/plots/figure";
@@ -19,9 +17,9 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatFixed } from "@/lib/text/format";
-import { ExpertName, isNamed } from "@/pages/prompt/expert-name";
+import { FoundExpert, isNamed } from "@/pages/prompt/expert-name";
 
-import { Filters, ReplacedKl } from "./foot";
+import { Filters, ReplacedKl, usePredictions } from "./foot";
 import { HeatMap } from "./heat-map/heat-map";
 import {
   cellDigits,
@@ -86,11 +84,8 @@ function Finding({ predicted, columns, rows }: FindingProps) {
     <p className="finding">
       {best !== undefined && at !== undefined && (
         <>
-          <b>
-            <ExpertName info={best.info} />
-          </b>{" "}
-          <span className="dim">({best.expert})</span> stands out on <TokenChip text={at.token.text} />: activation{" "}
-          {formatFixed(best.largest, 1)}.{" "}
+          <FoundExpert info={best.info}>{best.expert}</FoundExpert> stands out on <TokenChip text={at.token.text} />:
+          activation {formatFixed(best.largest, 1)}.{" "}
         </>
       )}
       {changed !== undefined && predicted !== undefined && (
@@ -144,12 +139,6 @@ function usePreview(response: RoutingResponse, columns: readonly Column[]) {
   const shown = preview.response === response ? preview.position : -1;
   const column = columns.find(({ position }) => position === shown) ?? columns.at(-1);
   return { column, onPreview };
-}
-
-/** Next-token distributions; undefined while loading or while they belong to another text. */
-function usePredictions(response: RoutingResponse, prompt: Prompt): Predicted {
-  const { data } = useQuery(predictionsQuery(response.run, prompt));
-  return data?.tokens.length === response.tokens.length ? data.tokens : undefined;
 }
 
 function useLock({ params, setParams }: RoutingState) {
@@ -225,7 +214,7 @@ export function RoutingView(props: RoutingViewProps) {
     ...prompt,
     experts: shown.slice(0, MAX_SHARED).map(({ expert }) => expert),
   }));
-  const predicted = usePredictions(response, prompt);
+  const predicted = usePredictions([response], prompt);
   const preview = usePreview(response, columns);
   const { lock, onLock, release } = useLock(props);
   const locked = columns.find(({ position }) => position === lock?.position);

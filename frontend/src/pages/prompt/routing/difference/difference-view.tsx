@@ -16,7 +16,7 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit } from "@/lib/scales/axis-limits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
-import { ExpertName } from "@/pages/prompt/expert-name";
+import { FoundExpert } from "@/pages/prompt/expert-name";
 import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MORE_ROWS, type RoutingState } from "@/pages/prompt/routing/routing-params";
 
@@ -138,12 +138,9 @@ function Finding({ run, rows }: FindingProps) {
           row !== undefined && (
             <Fragment key={row.expert}>
               {i === 0 ? "Strongest in the first text: " : "Strongest in the second text: "}
-              <b>
-                <ExpertName info={row.info} />
-              </b>{" "}
-              <span className="dim">
-                ({row.expert}, {formatSigned(row.change, 1)})
-              </span>
+              <FoundExpert info={row.info}>
+                {row.expert}, {formatSigned(row.change, 1)}
+              </FoundExpert>
               .{" "}
             </Fragment>
           ),

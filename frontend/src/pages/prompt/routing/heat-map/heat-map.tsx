@@ -2,11 +2,9 @@
 
 import {
   type CSSProperties,
-  type FocusEvent,
-  type KeyboardEvent,
   memo,
-  type MouseEvent,
-  type PointerEvent,
+  type ReactNode,
+  type RefObject,
   useCallback,
   useEffect,
   useMemo,
@@ -19,6 +17,7 @@ import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
 import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { tokenEvents } from "@/components/tokens/token-events";
 import { TokenTip } from "@/components/tokens/token-tip";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
@@ -48,54 +47,34 @@ interface HeatHandlers {
   readonly onLock: (place: RoutingLock, element: HTMLElement) => void;
 }
 
-function closestCell(target: EventTarget): HTMLElement | null {
-  return target instanceof Element ? target.closest<HTMLElement>("[data-position]") : null;
-}
-
 /** Of a column's header, the expert is null. */
 function placeOf({ dataset: { position, expert } }: HTMLElement): RoutingLock {
   return { position: Number(position), expert: expert === undefined ? null : Number(expert) };
 }
 
 /** Among which cells an arrow key moves, and by how many. Empty cells are skipped. */
-const MOVES: Readonly<Record<string, readonly ["row" | "column", 1 | -1]>> = {
+const MOVES: Readonly<Record<string, readonly ["row" | "column", number]>> = {
   ArrowRight: ["row", 1],
   ArrowLeft: ["row", -1],
   ArrowDown: ["column", 1],
   ArrowUp: ["column", -1],
 };
 
-function neighbour(cell: HTMLElement, [along, step]: readonly ["row" | "column", 1 | -1]): HTMLElement | undefined {
+function neighbour(cell: HTMLElement, key: string): HTMLElement | undefined {
+  const [along, step] = MOVES[key] ?? ["row", 0];
   const [inside, which] =
     along === "row" ? ["tr", "[data-position]"] : ["table", `[data-position="${cell.dataset.position}"]`];
   const cells = [...(cell.closest(inside)?.querySelectorAll<HTMLElement>(which) ?? [])];
-  return cells[cells.indexOf(cell) + step];
+  return step === 0 ? undefined : cells[cells.indexOf(cell) + step];
 }
 
-export function heatEvents({ onEnter, onLeave, onLock }: HeatHandlers) {
-  const enter = (target: EventTarget) => {
-    const element = closestCell(target);
-    if (element === null) onLeave();
-    else onEnter(placeOf(element), element);
-  };
-  return {
-    onPointerOver: (event: PointerEvent) => enter(event.target),
-    onPointerLeave: onLeave,
-    onFocus: (event: FocusEvent) => enter(event.target),
-    onBlur: onLeave,
-    onClick: (event: MouseEvent) => {
-      const element = closestCell(event.target);
-      if (element !== null) onLock(placeOf(element), element);
-    },
-    onKeyDown: (event: KeyboardEvent) => {
-      const element = closestCell(event.target);
-      const move = MOVES[event.key];
-      if (element === null || move === undefined) return;
-      event.preventDefault();
-      neighbour(element, move)?.focus();
-    },
-  };
-}
+export const heatEvents = ({ onEnter, onLeave, onLock }: HeatHandlers) =>
+  tokenEvents({
+    selector: "[data-position]",
+    onEnter: (cell) => (cell === null ? onLeave() : onEnter(placeOf(cell), cell)),
+    onPress: (cell) => onLock(placeOf(cell), cell),
+    next: neighbour,
+  });
 
 export function CellTip({ row, column }: { readonly row: HeatRow; readonly column: Column }) {
   const cell = row.cells.get(column.position);
@@ -144,45 +123,33 @@ export function ColumnTip({ column, predicted }: { readonly column: Column; read
   );
 }
 
-interface HeatRowProps {
-  readonly row: HeatRow;
+interface CellsProps {
   readonly columns: readonly Column[];
+  /** The rendered columns; one cell is in place of those on either side. */
   readonly window: ColumnWindow;
-  readonly end: number;
-  readonly ranking: Ranking;
+  readonly children: (column: Column) => ReactNode;
+}
+
+function Cells({ columns, window: { from, to }, children }: CellsProps) {
+  return (
+    <>
+      {from > 0 && <td colSpan={from} />}
+      {columns.slice(from, to).map(children)}
+      {to < columns.length && <td colSpan={columns.length - to} />}
+    </>
+  );
+}
+
+interface HeatRowProps extends Pick<HeatMapProps, "columns" | "end" | "ranking"> {
+  readonly row: HeatRow;
+  readonly window: ColumnWindow;
   readonly locked: number | null;
   readonly isLocked: boolean;
 }
 
-interface CellProps {
-  readonly row: HeatRow;
-  readonly position: number;
-  readonly end: number;
-  readonly isLocked: boolean;
-}
-
-function Cell({ row, position, end, isLocked }: CellProps) {
-  const cell = row.cells.get(position);
-  const className = isLocked ? "lk" : undefined;
-  if (cell === undefined) return <td className={className} />;
-  return (
-    <td className={className}>
-      <button
-        type="button"
-        tabIndex={-1}
-        data-position={position}
-        data-expert={row.expert}
-        className={`s${Math.max(1, sequentialStep(cell.activation, end))}`}
-      >
-        {cell.activation.toFixed(cellDigits(end))}
-      </button>
-    </td>
-  );
-}
-
 const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
   const { row, columns, window, end, ranking, locked, isLocked } = props;
-  const after = columns.length - window.to;
+  const digits = cellDigits(end);
   return (
     <tr className={isLocked ? "rowlk" : undefined}>
       <th scope="row">
@@ -193,95 +160,89 @@ const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
           topTokens={row.info.top_tokens}
         />
       </th>
-      {window.from > 0 && <td colSpan={window.from} />}
-      {columns.slice(window.from, window.to).map(({ position }) => (
-        <Cell key={position} row={row} position={position} end={end} isLocked={position === locked} />
-      ))}
-      {after > 0 && <td colSpan={after} />}
-      <td className="sum num">{RANKINGS[ranking].text(row, cellDigits(end))}</td>
+      <Cells columns={columns} window={window}>
+        {({ position }) => {
+          const cell = row.cells.get(position);
+          return (
+            <td key={position} className={position === locked ? "lk" : undefined}>
+              {cell !== undefined && (
+                <button
+                  type="button"
+                  tabIndex={-1}
+                  data-position={position}
+                  data-expert={row.expert}
+                  className={`s${Math.max(1, sequentialStep(cell.activation, end))}`}
+                >
+                  {cell.activation.toFixed(digits)}
+                </button>
+              )}
+            </td>
+          );
+        }}
+      </Cells>
+      <td className="sum num">{RANKINGS[ranking].text(row, digits)}</td>
     </tr>
   );
 });
 
-interface HeatHeadProps {
-  readonly columns: readonly Column[];
-  readonly window: ColumnWindow;
-  readonly ranking: Ranking;
-  readonly locked: number | null;
-  readonly predicted: Predicted;
-}
-
 const KL_BAR = 22;
 
-function Tokens({ columns, window, ranking, locked }: HeatHeadProps) {
-  const after = columns.length - window.to;
-  const tabStop = locked ?? columns[window.from]?.position;
-  return (
-    <tr className="tokens">
-      <th className="c0" scope="col">
-        Token
-      </th>
-      {window.from > 0 && <td colSpan={window.from} />}
-      {columns.slice(window.from, window.to).map(({ position, token }) => (
-        <th key={position} scope="col" className={position === locked ? "lk" : undefined}>
-          <button
-            type="button"
-            tabIndex={position === tabStop ? 0 : -1}
-            data-position={position}
-            aria-pressed={position === locked}
-            className="tokb"
-          >
-            {columnText(token.text)}
-          </button>
-        </th>
-      ))}
-      {after > 0 && <td colSpan={after} />}
-      <th className="num sum" scope="col">
-        {RANKINGS[ranking].header}
-      </th>
-    </tr>
-  );
-}
-
-function Divergence({ kl, largestKl }: { readonly kl: number; readonly largestKl: number }) {
-  return (
-    <>
-      <span className="klb" style={{ height: Math.max(1, Math.round((KL_BAR * kl) / largestKl)) }} />
-      <small>{formatKl(kl)}</small>
-    </>
-  );
-}
-
-function Divergences({ columns, window, locked, predicted }: HeatHeadProps) {
-  const klAt = (position: number) => predicted?.[position]?.kl;
-  const largestKl = columns.reduce((largest, { position }) => Math.max(largest, klAt(position) ?? 0), 1e-9);
-  const after = columns.length - window.to;
-  return (
-    <tr className="klr" aria-busy={predicted === undefined}>
-      <th className="c0" scope="row">
-        <Term id="kl">KL from original</Term> <span className="unit">nats</span>
-      </th>
-      {window.from > 0 && <td colSpan={window.from} />}
-      {columns.slice(window.from, window.to).map(({ position }) => {
-        const kl = klAt(position);
-        return (
-          <td key={position} className={position === locked ? "lk" : undefined}>
-            {kl !== undefined && <Divergence kl={kl} largestKl={largestKl} />}
-          </td>
-        );
-      })}
-      {after > 0 && <td colSpan={after} />}
-      <td className="sum" />
-    </tr>
-  );
+interface HeatHeadProps extends Pick<HeatMapProps, "columns" | "ranking" | "predicted"> {
+  readonly window: ColumnWindow;
+  readonly locked: number | null;
 }
 
 /** Header of the heat map: one column per token, and the KL divergence that the layer causes after it. */
-function HeatHead(props: HeatHeadProps) {
+function HeatHead({ columns, window, ranking, locked, predicted }: HeatHeadProps) {
+  const tabStop = locked ?? columns[window.from]?.position;
+  const lockedClass = (position: number) => (position === locked ? "lk" : undefined);
+  const largestKl = columns.reduce((largest, { position }) => Math.max(largest, predicted?.[position]?.kl ?? 0), 1e-9);
   return (
     <thead>
-      <Tokens {...props} />
-      <Divergences {...props} />
+      <tr className="tokens">
+        <th className="c0" scope="col">
+          Token
+        </th>
+        <Cells columns={columns} window={window}>
+          {({ position, token }) => (
+            <th key={position} scope="col" className={lockedClass(position)}>
+              <button
+                type="button"
+                tabIndex={position === tabStop ? 0 : -1}
+                data-position={position}
+                aria-pressed={position === locked}
+                className="tokb"
+              >
+                {columnText(token.text)}
+              </button>
+            </th>
+          )}
+        </Cells>
+        <th className="num sum" scope="col">
+          {RANKINGS[ranking].header}
+        </th>
+      </tr>
+      <tr className="klr" aria-busy={predicted === undefined}>
+        <th className="c0" scope="row">
+          <Term id="kl">KL from original</Term> <span className="unit">nats</span>
+        </th>
+        <Cells columns={columns} window={window}>
+          {({ position }) => {
+            const kl = predicted?.[position]?.kl;
+            return (
+              <td key={position} className={lockedClass(position)}>
+                {kl !== undefined && (
+                  <>
+                    <span className="klb" style={{ height: Math.max(1, Math.round((KL_BAR * kl) / largestKl)) }} />
+                    <small>{formatKl(kl)}</small>
+                  </>
+                )}
+              </td>
+            );
+          }}
+        </Cells>
+        <td className="sum" />
+      </tr>
     </thead>
   );
 }
@@ -307,7 +268,7 @@ const NARROW_COLUMN = 31;
 /** Least height of the token row in the narrow layout, for touch. */
 const MIN_TOKEN_HEIGHT = 45;
 
-type Box = React.RefObject<HTMLDivElement | null>;
+type Box = RefObject<HTMLDivElement | null>;
 
 /** Pixels of scrolling after which other columns may be rendered. */
 const SCROLL_STEP = 200;

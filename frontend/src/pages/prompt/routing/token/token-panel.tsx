@@ -10,7 +10,7 @@ import { ActivationCell } from "@/components/experts/activation-cell";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import { TokenChip } from "@/components/tokens/token-chip";
+import { Promoted, TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
@@ -135,11 +135,7 @@ export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false
       <PlusButton expert={expert} run={run} />
       {effect !== undefined && (
         <div className="chips">
-          {effect.promoted.slice(0, MAX_PROMOTED).map(({ id, text, change }) => (
-            <span key={id}>
-              → <TokenChip text={text} /> <span className="num up">{formatSigned(change, 2)}</span>
-            </span>
-          ))}
+          → <Promoted tokens={effect.promoted.slice(0, MAX_PROMOTED)} />
         </div>
       )}
     </li>

@@ -7,12 +7,12 @@ import { directEffectsQuery } from "@/api/queries";
 import type { PredictedToken } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
-import { TokenChip } from "@/components/tokens/token-chip";
+import { Promoted } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
 import { sequentialStep } from "@/lib/scales/colour-scale";
-import { formatProbability, formatSigned } from "@/lib/text/format";
+import { formatProbability } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";
 import { CellTip, ColumnTip, heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
 import { type Column, columnText, type HeatRow, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
@@ -45,11 +45,7 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
       <div className="traced-writes">
         <span className="dim">Writes</span>
         {effect === undefined && <span className="dim">…</span>}
-        {effect?.promoted.slice(0, MAX_WRITTEN).map(({ id, text, change }) => (
-          <span key={id}>
-            <TokenChip text={text} /> <span className="num up">{formatSigned(change, 2)}</span>
-          </span>
-        ))}
+        {effect !== undefined && <Promoted tokens={effect.promoted.slice(0, MAX_WRITTEN)} />}
       </div>
     </>
   );

@@ -1,11 +1,10 @@
 /** A text through several layers at once: all tokens in a table, and the path of one token below it. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Fragment, useCallback, useMemo } from "react";
+import { useCallback, useMemo } from "react";
 
 import { circuitEffectsQuery } from "@/api/circuits";
 import { messageOf } from "@/api/http/errors";
-import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -15,9 +14,9 @@ import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { ExpertName } from "@/pages/prompt/expert-name";
+import { FoundExpert } from "@/pages/prompt/expert-name";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { Filters, ReplacedKl } from "@/pages/prompt/routing/foot";
+import { Filters, ReplacedKl, usePredictions } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import { ExpertOfToken, NextToken } from "@/pages/prompt/routing/token/token-panel";
 
@@ -118,13 +117,6 @@ interface TraceViewProps extends RoutingState {
   readonly routings: readonly RunRouting[];
 }
 
-/** The routings with the layers of their runs. */
-const withLayers = (routings: readonly RunRouting[], runs: readonly RunSummary[]) =>
-  routings.flatMap((response) => {
-    const run = runs.find(({ name }) => name === response.run);
-    return run === undefined ? [] : [{ layer: run.layer, response }];
-  });
-
 interface NotesProps {
   readonly runs: readonly RunSummary[];
   readonly layers: number;
@@ -158,12 +150,9 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
     const found = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert);
     return (
       <>
-        <b>
-          <ExpertName info={found?.row.info} />
-        </b>{" "}
-        <span className="dim">
-          ({expert}, layer {layer?.layer}, on <TokenChip text={text} />)
-        </span>
+        <FoundExpert info={found?.row.info}>
+          {expert}, layer {layer?.layer}, on <TokenChip text={text} />
+        </FoundExpert>
       </>
     );
   };
@@ -187,37 +176,47 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
   );
 }
 
-/** Key of the outlines of cells that the chosen one feeds. */
-const FedKey = () => (
-  <span className="ramp">
-    {(["up", "down"] as const).map((side) => (
-      <Fragment key={side}>
-        <i>
-          <b style={{ background: `var(--${side}-4)` }} />
-        </i>
-        {side === "up" ? "raised" : "lowered, in % of the activation"}
-      </Fragment>
-    ))}
-  </span>
+function useChosen({ lock, of }: RoutingState["params"]): TracedCell | null {
+  return useMemo(
+    () => (lock?.expert == null || of === "" ? null : { run: of, position: lock.position, expert: lock.expert }),
+    [lock, of],
+  );
+}
+
+const Legend = () => (
+  <div className="pane-h">
+    <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
+    <span className="ramp">
+      <i>
+        <b className="u4" />
+      </i>
+      raised
+      <i>
+        <b className="d4" />
+      </i>
+      lowered, in % of the activation
+    </span>
+  </div>
 );
 
 export function TraceView({ run, routings, params, setParams }: TraceViewProps) {
   const [first] = routings;
   const { runs } = useCurrentRun();
-  const layered = useMemo(() => withLayers(routings, runs), [routings, runs]);
+  const layered = useMemo(
+    () =>
+      routings.flatMap((response) => {
+        const of = runs.find(({ name }) => name === response.run);
+        return of === undefined ? [] : [{ layer: of.layer, response }];
+      }),
+    [routings, runs],
+  );
   const columns = useMemo(() => (first === undefined ? [] : heatColumns(first, params.start)), [first, params.start]);
   const layers = useMemo(() => traceLayers(layered, columns, params.density), [layered, columns, params.density]);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
   useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
-  const others = routings.slice(1).map((routing) => routing.run);
-  const shown = runs.filter(({ name }) => routings.some((routing) => routing.run === name));
-  const { data } = useQuery(predictionsQuery(run.name, prompt, others));
-  const predicted = data?.tokens.length === first?.tokens.length ? data?.tokens : undefined;
-  const { lock, of } = params;
-  const chosen = useMemo(
-    () => (lock?.expert == null || of === "" ? null : { run: of, position: lock.position, expert: lock.expert }),
-    [lock, of],
-  );
+  const predicted = usePredictions(routings, prompt);
+  const { lock } = params;
+  const chosen = useChosen(params);
   const found = useFeeds(params.prompt, layers, chosen, lock === null);
   const { cell, fed = NONE } = found.feeds;
   const current = lock?.position ?? cell?.position;
@@ -235,10 +234,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
     <>
       <section className="prompted-main trace-pane" aria-label="Layers">
         <Finding layers={layers} columns={columns} found={found} />
-        <div className="pane-h">
-          <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
-          <FedKey />
-        </div>
+        <Legend />
         <TraceTable
           prompt={params.prompt}
           columns={columns}
@@ -254,7 +250,12 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         <Path column={column} layers={layers.toReversed()} predicted={predicted} method={`${layers.length} layers`} />
       )}
       <div className="heat-foot">
-        <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
+        <Notes
+          runs={runs.filter(({ name }) => layers.some(({ run }) => run === name))}
+          layers={layers.length}
+          columns={columns}
+          predicted={predicted}
+        />
         <Filters params={params} setParams={setParams} />
       </div>
     </>
