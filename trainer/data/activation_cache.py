@@ -22,7 +22,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from hashlib import file_digest
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +43,7 @@ from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, is_locked, read_json
+from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, is_locked, read_json, sha256
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -431,8 +430,7 @@ def _file_name(layer: int, index: int, part: int, parts: int) -> str:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         raise UserError(
             f"Cannot read {path}: {error.strerror}. Delete the cache; 'mxd train --cache' writes it again."

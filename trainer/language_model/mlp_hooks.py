@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,25 @@ Mlp = Callable[[], Tensor]
 
 PROBE_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
 """Error of a forward pass if an architecture cannot do what a probe tries."""
+
+T = TypeVar("T")
+
+
+def probed(test: Callable[[T, int], bool]) -> Callable[[T, int], bool]:
+    """Decorate a test of a block by forward passes: once per object and block, and False after ``PROBE_ERRORS``."""
+
+    @wraps(test)
+    @torch.no_grad()
+    def answer(owner: T, layer: int) -> bool:
+        answers: dict[tuple[str, int], bool] = vars(owner).setdefault("_probed", {})
+        if (key := (test.__name__, layer)) not in answers:
+            answers[key] = False
+            with suppress(*PROBE_ERRORS):
+                answers[key] = test(owner, layer)
+        return answers[key]
+
+    return answer
+
 
 MlpFunction = Callable[[Tensor, Mlp], Tensor]
 """Maps the MLP's input [B, T, I] and the original MLP to an output [B, T, O].

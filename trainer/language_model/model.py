@@ -9,7 +9,7 @@ V vocabulary size.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,11 +41,12 @@ from mxd.trainer.language_model.mlp_hooks import (
     MlpFunction,
     StopForward,
     agrees,
+    probed,
     replace_forward,
     replace_mlp,
 )
 from mxd.trainer.language_model.related_words import RelatedWords
-from mxd.trainer.language_model.residuals import Additions
+from mxd.trainer.language_model.residuals import Additions, residual_at
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.language_model.variant_tokens import variant_tokens
 from mxd.trainer.layers.base import SparseLayer
@@ -87,9 +88,6 @@ class LanguageModel:
         self.architecture = Architecture(module, source)
         self.linear_kernels = LinearKernels(self.module)
         self.additions = Additions(self)
-        self._can_split_row: dict[int, bool] = {}
-        self._can_share_prefix: dict[int, bool] = {}
-        self._can_append_variants: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
         """Cache of token id -> its text inside a text."""
         self.related_words = RelatedWords(self)
@@ -296,7 +294,6 @@ class LanguageModel:
         captured: dict[int, MlpActivations] = {}
 
         def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
-            self._check_tokens(layer, x, input_ids_BT)
             output = mlp()
             captured[layer] = MlpActivations(*(value.reshape(-1, value.shape[-1]) for value in (x, output)))
             # Behind the last block, FSDP would miss the end of its root.
@@ -304,7 +301,7 @@ class LanguageModel:
                 raise StopForward
             return output
 
-        self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
+        self._watch(watch, layers, input_ids_BT)
         return captured
 
     @torch.inference_mode()
@@ -313,113 +310,76 @@ class LanguageModel:
         inputs: dict[int, Tensor] = {}
 
         def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
-            self._check_tokens(layer, x, input_ids_BT)
             inputs[layer] = x.reshape(-1, x.shape[-1])
             if layer == max(layers):
                 raise StopForward
             return mlp()
 
-        self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
+        self._watch(watch, layers, input_ids_BT)
         return inputs
 
-    def _check_tokens(self, layer: int, x: Tensor, ids_BT: Tensor) -> None:
-        """Check that an MLP's input has one row per token, in the order of the tokens."""
-        if x.shape[:-1] not in (ids_BT.shape, (ids_BT.numel(),)):
-            raise UserError(
-                f"The MLP of layer {layer} of {self.source} cannot be replaced: its input has the shape "
-                f"{list(x.shape)} for {list(ids_BT.shape)} tokens. Supported are MLPs with one input per token."
-            )
+    def _watch(self, watch: Callable[[int, Tensor, Mlp], Tensor], layers: Sequence[int], ids_BT: Tensor) -> None:
+        """Run a forward pass with ``watch`` of the layer, its input and its MLP in place of some MLPs."""
 
-    def _forward(self, functions: Mapping[int, MlpFunction], input_ids_BT: Tensor) -> None:
+        def checked(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
+            if x.shape[:-1] not in (ids_BT.shape, (ids_BT.numel(),)):
+                raise UserError(
+                    f"The MLP of layer {layer} of {self.source} cannot be replaced: its input has the shape "
+                    f"{list(x.shape)} for {list(ids_BT.shape)} tokens. Supported are MLPs with one input per token."
+                )
+            return watch(layer, x, mlp)
+
         with ExitStack() as stack:
             self.linear_kernels.apply(stack)
-            stack.enter_context(self.replace_mlps(functions))
+            stack.enter_context(self.replace_mlps({layer: partial(checked, layer) for layer in layers}))
             stack.enter_context(suppress(StopForward))
-            self.module.base_model(input_ids=self.on_device(input_ids_BT), use_cache=False)
+            self.module.base_model(input_ids=self.on_device(ids_BT), use_cache=False)
 
-    @torch.no_grad()
+    @probed
     def can_split_row(self, layer: int) -> bool:
-        """True if one row can become two at a layer's MLP by broadcasting, as in most architectures.
+        """True if one row can become two at a layer's MLP by broadcasting, as in most architectures."""
+        ids_1T = torch.tensor([[1, 2, 3]], device=self.device)
+        expected_TV = self.logits(ids_1T)[0]
+        with self.replace_mlps({layer: lambda _x, mlp: mlp().repeat(2, 1, 1)}):
+            return agrees(self.logits(ids_1T), expected_TV.expand(2, -1, -1), self.dtype)
 
-        Tested with a forward pass, once per layer.
-        """
-        if layer not in self._can_split_row:
-            ids_1T = torch.tensor([[1, 2, 3]], device=self.device)
-            expected_TV = self.logits(ids_1T)[0]
-            with self.replace_mlps({layer: lambda _x, mlp: mlp().repeat(2, 1, 1)}):
-                try:
-                    logits_RTV = self.logits(ids_1T)
-                except PROBE_ERRORS:
-                    logits_RTV = expected_TV.unsqueeze(0)
-            self._can_split_row[layer] = agrees(logits_RTV, expected_TV.expand(2, -1, -1), self.dtype)
-        return self._can_split_row[layer]
-
-    @torch.no_grad()
+    @probed
     def can_share_prefix(self, layer: int) -> bool:
-        """True if one text can become several rows at a block (see ``shared_prefix``), as in most architectures.
-
-        Tested with padded forward passes, once per block, against separate rows.
-        """
-        if layer not in self._can_share_prefix:
-            text_of_B, ids_2T = [0, 1, 0], torch.tensor([[1, 1, 2, 3], [3, 2, 1, 2]], device=self.device)
-            mask_2T = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]], device=self.device)
-            expected_3V = self._last_logits(ids_2T[text_of_B], mask_2T[text_of_B])
-            with shared_prefix(self.architecture.blocks, layer, text_of_B):
-                try:
-                    logits_3V = self._last_logits(ids_2T, mask_2T)
-                except PROBE_ERRORS:
-                    logits_3V = expected_3V[:0]
-            self._can_share_prefix[layer] = agrees(logits_3V, expected_3V, self.dtype)
-        return self._can_share_prefix[layer]
+        """True if one text can become several rows at a block (see ``shared_prefix``), as in most architectures. Tested
+        with padding, against separate rows."""
+        text_of_B, ids_2T = [0, 1, 0], torch.tensor([[1, 1, 2, 3], [3, 2, 1, 2]], device=self.device)
+        mask_2T = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]], device=self.device)
+        expected_3V = self._last_logits(ids_2T[text_of_B], mask_2T[text_of_B])
+        with shared_prefix(self.architecture.blocks, layer, text_of_B):
+            return agrees(self._last_logits(ids_2T, mask_2T), expected_3V, self.dtype)
 
     def _last_logits(self, input_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         output = self.module(input_ids=input_ids_BT, attention_mask=mask_BT, use_cache=False)
         logits_BV: Tensor = output.logits[:, -1].float()
         return logits_BV
 
-    @torch.no_grad()
+    @probed
     def can_append_variants(self, layer: int) -> bool:
-        """True if tokens can have variants from a block on (see ``variant_tokens``), as in most architectures.
+        """True if tokens can have variants from a block on (see ``variant_tokens``), as in most architectures. Tested
+        with changed MLP outputs, against one text per variant."""
+        ids_1T, position_R = torch.tensor([[1, 2, 3, 2, 1]], device=self.device), torch.tensor([1, 3, 3])
+        row_R, factor_R = torch.arange(3), torch.tensor([-1.0, 0.5, 2.0])
 
-        Tested once per block with changed MLP outputs, against one text per variant.
-        """
-        if layer not in self._can_append_variants:
-            ids_1T, position_R = torch.tensor([[1, 2, 3, 2, 1]], device=self.device), torch.tensor([1, 3, 3])
-            row_R, factor_R = torch.arange(3), torch.tensor([-1.0, 0.5, 2.0])
+        def changed(place: Any, _x: Tensor, mlp: Mlp) -> Tensor:
+            output = mlp().clone()
+            output[place] *= factor_R.to(output).unsqueeze(1)
+            return output
 
-            def rows(_x: Tensor, mlp: Mlp) -> Tensor:
-                output_RTO = mlp().clone()
-                output_RTO[row_R, position_R] *= factor_R.to(output_RTO).unsqueeze(1)
-                return output_RTO
-
-            def tokens(_x: Tensor, mlp: Mlp) -> Tensor:
-                output_1SO = mlp().clone()
-                output_1SO[:, -3:] *= factor_R.to(output_1SO).unsqueeze(1)
-                return output_1SO
-
-            self._can_append_variants[layer] = False
-            with suppress(*PROBE_ERRORS):
-                with self.replace_mlps({layer: rows}):
-                    expected_RW = self.residual(ids_1T.expand(3, -1))[row_R, position_R]
-                blocks = self.architecture.blocks
-                with variant_tokens(blocks, layer, position_R) as variants, self.replace_mlps({layer: tokens}):
-                    self.residual(ids_1T)
-                self._can_append_variants[layer] = agrees(variants[0], expected_RW, self.dtype)
-        return self._can_append_variants[layer]
+        with self.replace_mlps({layer: partial(changed, (row_R, position_R))}):
+            expected_RW = self.residual(ids_1T.expand(3, -1))[row_R, position_R]
+        added = {layer: partial(changed, (slice(None), slice(-3, None)))}
+        with variant_tokens(self.architecture.blocks, layer, position_R) as variants, self.replace_mlps(added):
+            self.residual(ids_1T)
+        return agrees(variants[0], expected_RW, self.dtype)
 
     def residual(self, input_ids_BT: Tensor) -> Tensor:
         """Residual stream [B, T, W] after the last block, the input of the final norm; differentiable."""
-        captured: list[Tensor] = []
-
-        def watch(_block: nn.Module, _inputs: Any, output: Any) -> None:
-            captured.append((output[0] if isinstance(output, tuple | list) else output).clone())
-
-        handle = self.architecture.blocks[-1].register_forward_hook(watch)
-        try:
-            self.module.base_model(input_ids=self.on_device(input_ids_BT), use_cache=False)
-        finally:
-            handle.remove()
-        return captured[0]
+        return residual_at(self, len(self.architecture.blocks), input_ids_BT)
 
     @cached_property
     @torch.no_grad()

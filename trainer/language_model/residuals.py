@@ -19,7 +19,15 @@ from torch.utils._pytree import tree_map
 from transformers.pytorch_utils import Conv1D
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, Mlp, StopForward, agrees, replace_forward, rounding
+from mxd.trainer.language_model.mlp_hooks import (
+    PROBE_ERRORS,
+    Mlp,
+    StopForward,
+    agrees,
+    probed,
+    replace_forward,
+    rounding,
+)
 
 if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel
@@ -42,7 +50,8 @@ def start_at(blocks: nn.ModuleList, layer: int, hidden_BTW: Tensor) -> Iterator[
 
 
 def residual_at(language_model: LanguageModel, layer: int, ids_BT: Tensor) -> Tensor:
-    """Input [B, T, W] of a block, or for the number of blocks, output of the last one."""
+    """Input [B, T, W] of a block, or for the number of blocks, output of the last one; differentiable. Later blocks are
+    not computed."""
     blocks = language_model.architecture.blocks
     captured: list[Tensor] = []
 
@@ -51,20 +60,18 @@ def residual_at(language_model: LanguageModel, layer: int, ids_BT: Tensor) -> Te
         raise StopForward
 
     def behind(_block: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
-        captured.append(output[0] if isinstance(output, tuple | list) else output)
-        raise StopForward
+        captured.append((output[0] if isinstance(output, tuple | list) else output).clone())
+        if language_model.sharding != "fsdp":  # which would miss the end of its root
+            raise StopForward
 
-    if layer < len(blocks):
-        handle = blocks[layer].register_forward_pre_hook(before, with_kwargs=True)
-    else:
-        handle = blocks[-1].register_forward_hook(behind)
-    try:
+    with ExitStack() as stack:
+        if layer < len(blocks):
+            stack.callback(blocks[layer].register_forward_pre_hook(before, with_kwargs=True).remove)
+        else:
+            stack.callback(blocks[-1].register_forward_hook(behind).remove)
+        stack.enter_context(suppress(StopForward))
         language_model.module.base_model(input_ids=language_model.on_device(ids_BT), use_cache=False)
-    except StopForward:
-        return captured[0]
-    finally:
-        handle.remove()
-    raise AssertionError("a forward pass runs every block")
+    return captured[0]
 
 
 class Residuals:
@@ -74,30 +81,22 @@ class Residuals:
         self._language_model = language_model
         self._stored: dict[tuple[int, int], Tensor] = {}
         self._bytes = 0
-        self._can_continue: dict[int, bool] = {}
 
     @property
     def behind_all(self) -> int:
         """Index that stands for the output of the last block."""
         return len(self._language_model.architecture.blocks)
 
-    @torch.no_grad()
+    @probed
     def can_continue(self, layer: int) -> bool:
-        """True if a forward pass can start at a block, as in most architectures. Tested once per block."""
-        if layer not in self._can_continue:
-            model = self._language_model
-            ids_2T = torch.tensor([[1, 2, 3], [3, 1, 1]], device=model.device)
-            expected_2TV = model.logits(ids_2T)
-            try:
-                hidden_2TW = residual_at(model, layer, ids_2T)
-                with start_at(model.architecture.blocks, layer, hidden_2TW):
-                    actual_2TV = model.logits(ids_2T)
-            except PROBE_ERRORS:
-                hidden_2TW, actual_2TV = expected_2TV, expected_2TV[:0]
-            # Some architectures have several residual streams, so that rows are not the first dimension.
-            has_rows = hidden_2TW.shape[:-1] == ids_2T.shape
-            self._can_continue[layer] = has_rows and agrees(actual_2TV, expected_2TV, model.dtype)
-        return self._can_continue[layer]
+        """True if a forward pass can start at a block, as in most architectures."""
+        model = self._language_model
+        ids_2T = torch.tensor([[1, 2, 3], [3, 1, 1]], device=model.device)
+        expected_2TV, hidden_2TW = model.logits(ids_2T), residual_at(model, layer, ids_2T)
+        with start_at(model.architecture.blocks, layer, hidden_2TW):
+            actual_2TV = model.logits(ids_2T)
+        # Some architectures have several residual streams, so that rows are not the first dimension.
+        return hidden_2TW.shape[:-1] == ids_2T.shape and agrees(actual_2TV, expected_2TV, model.dtype)
 
     def has(self, layer: int, first: int, count: int) -> bool:
         """True if the residual streams of ``count`` sequences from index ``first`` on are stored."""
@@ -228,36 +227,23 @@ class Additions:
 
     def _block_outputs(self, layer: int, ids: Sequence[int], outputs: Any) -> Tensor:
         """Outputs [R, T, W] of a block in float32 whose MLP's output [T, O] is replaced by ``outputs`` of it."""
-        model = self._language_model
-        seen: list[Tensor] = []
+        model, block = self._language_model, self._language_model.architecture.block(layer)
 
         def replace(_x: Tensor, mlp: Mlp) -> Tensor:
             output_BTO = mlp()
             changed: Tensor = outputs(output_BTO[0])
             return changed.to(output_BTO)
 
-        def stop(_block: nn.Module, _inputs: Any, output: Any) -> None:
-            seen.append(output[0] if isinstance(output, tuple | list) else output)
-            raise StopForward
-
         with torch.no_grad():
             rows = 1
             if not model.can_split_row(layer):
                 width, device = model.mlp_shape(layer).output_width, model.device_of(layer)
                 rows = len(outputs(torch.zeros(len(ids), width, device=device)))
-            handle = model.architecture.block(layer).register_forward_hook(stop)
-            try:
-                with _in_float32(model.architecture.block(layer)), model.replace_mlps({layer: replace}):
-                    model.module.base_model(
-                        input_ids=torch.tensor([list(ids)] * rows, device=model.device), use_cache=False
-                    )
-            except StopForward:
-                pass
-            finally:
-                handle.remove()
-        if seen[0].dim() != 3:
+            with _in_float32(block), model.replace_mlps({layer: replace}):
+                stream_RTW = residual_at(model, layer + 1, torch.tensor([list(ids)] * rows))
+        if stream_RTW.dim() != 3:
             raise UserError(self._refusal(layer))
-        return seen[0].float()
+        return stream_RTW.float()
 
     def _scale(self, first: int) -> float | None:
         """Factor of the blocks from ``first`` on for the residual stream; None if they do more than scale it."""
@@ -281,21 +267,14 @@ class Additions:
             seen.append(stream_BTW.float())
             return ((stream_BTW, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": stream_BTW})
 
-        def leave(_block: nn.Module, _inputs: Any, output: Any) -> None:
-            seen.append((output[0] if isinstance(output, tuple | list) else output).float())
-            raise StopForward
-
         with ExitStack() as stack:
             stack.callback(blocks[first].register_forward_pre_hook(enter, with_kwargs=True).remove)
-            stack.callback(blocks[-1].register_forward_hook(leave).remove)
             stack.enter_context(_silent(model, range(first, len(blocks))))
-            for _ in range(2):
-                try:
-                    model.module.base_model(input_ids=torch.tensor([SAMPLE_IDS], device=model.device), use_cache=False)
-                except StopForward:
-                    pass
-                except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
-                    return None
+            try:
+                for _ in range(2):
+                    seen.append(residual_at(model, len(blocks), torch.tensor([SAMPLE_IDS])).float())
+            except PROBE_ERRORS:
+                return None
         before_1, after_1, before_2, after_2 = seen
         change_BTW, result_BTW = before_2 - before_1, after_2 - after_1
         if result_BTW.shape != change_BTW.shape or change_BTW.dim() != 3:

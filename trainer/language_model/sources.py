@@ -8,7 +8,6 @@ header for config, tokenizer and weights each, or dequantise the weights in ever
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.utils.files import atomic_directory, disk_errors, first_line, looks_like_path
+from mxd.trainer.utils.files import atomic_directory, disk_errors, first_line, looks_like_path, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,8 +141,7 @@ def read_origin(source: str) -> Mapping[str, str]:
 
 @lru_cache
 def _sha256(path: Path, _size: int, _modified_ns: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(path)
 
 
 def _convert(path: Path, folder: Path) -> None:

@@ -153,7 +153,6 @@ class Run:
             config = config.model_copy(update={"k": changed.config.k, "name": name})
         on_hub = is_hub_name(language_model or self.config.language_model)
         card = write_card(config, self.layer_config if changed is None else changed.config, on_hub, figures or {})
-        target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_directory(target) as partial:
             self.copy_to(partial, config)
             if changed is not None:

@@ -132,7 +132,6 @@ def adopt(run: Run, name: str, language_model: str | None, data: Path, database:
     run.layer.eval()  # detects damaged weights before anything is written
     changes = {"name": name, "language_model": language_model or run.config.language_model}
     config = type(run.config).model_validate(run.config.model_dump() | changes)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:
         run.copy_to(partial, config)
     adopted = Run.load(folder, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -129,6 +130,12 @@ def is_locked(path: Path) -> bool:
         return True
     except OSError:  # no permission, or a read-only file system
         return False
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def finite(value: Any) -> Any:

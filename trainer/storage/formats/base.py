@@ -9,7 +9,6 @@ Shapes: I input width, O output width, N experts.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -23,9 +22,8 @@ from torch import Tensor
 
 from mxd.trainer.config import Activation, Encoder, Method
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.transcoders import Autoencoder, SkipTranscoder, Transcoder
-from mxd.trainer.layers.variants import FixedThresholds
+from mxd.trainer.layers.transcoders import Transcoder
+from mxd.trainer.storage.run import Run
 
 NEUTRAL: tuple[object, ...] = (None, False, 0, "", "none", [], {})
 """Values that turn a setting off."""
@@ -136,6 +134,14 @@ class SourceTensors:
         except (SafetensorError, OSError) as error:
             raise UserError(f"Invalid safetensors file: {path} ({error}). Download it again.") from error
 
+    def under(self, names: Mapping[str, str]) -> dict[str, Tensor]:
+        """Return required tensors under our names, given our names -> those of the file. Matrices that the file holds
+        transposed have ``.T`` after their name."""
+        return {
+            ours: self.pop(name.removesuffix(".T")).T if name.endswith(".T") else self.pop(name)
+            for ours, name in names.items()
+        }
+
     def pop(self, name: str) -> Tensor:
         """Return a required tensor in float32."""
         if name not in self.values:
@@ -161,12 +167,6 @@ class SourceTensors:
         unread = sorted(self.values.keys() - self._used)
         if unread:
             raise UserError(f"Unknown tensors in {self.where}: {', '.join(unread)}.")
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 InputPlace = Literal["mlp-input", "normalized"]
@@ -225,36 +225,15 @@ def layer_of_module(name: str) -> int | None:
     return int(match["layer"]) if match else None
 
 
-@dataclass(frozen=True, eq=False)
-class TranscoderTensors:
-    """Weights of a layer whose experts write fixed directions."""
-
-    gate_NI: Tensor
-    gate_bias_N: Tensor
-    direction_NO: Tensor
-    output_bias_O: Tensor
-    skip_OI: Tensor | None
-    threshold_N: Tensor | None
-    """Thresholds of a JumpReLU; None for a TopK."""
-    autoencodes: bool
-    """True if the layer reads the MLP's output, minus the output bias."""
-
-
-def transcoder_tensors(layer: SparseLayer, run: str, format: str) -> TranscoderTensors:
-    """Return the weights of a transcoder or autoencoder, as contiguous float32 tensors. Raises UserError if the layer
-    is of another kind."""
-    if not isinstance(layer, Transcoder):
+def transcoder_tensors(run: Run, format: str, names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Return the weights of a transcoder or autoencoder under the names of a format, as for ``SourceTensors.under``.
+    Raises UserError if the layer is of another kind."""
+    if not isinstance(run.layer, Transcoder):
         raise UserError(
-            f"The experts of '{run}' ({layer.method}) are matrices, which the format {format} cannot hold. "
+            f"The experts of '{run.name}' ({run.layer.method}) are matrices, which the format {format} cannot hold. "
             "Use --format=saelens."
         )
-    threshold_N = layer.threshold_N.contiguous() if isinstance(layer, FixedThresholds) else None
-    return TranscoderTensors(
-        gate_NI=layer.gate.rows(torch.arange(layer.config.num_experts)).contiguous(),
-        gate_bias_N=layer.gate.bias.detach().contiguous(),
-        direction_NO=layer.direction_NO.detach().contiguous(),
-        output_bias_O=layer.output_bias.detach().contiguous(),
-        skip_OI=layer.skip.weight.detach().contiguous() if isinstance(layer, SkipTranscoder) else None,
-        threshold_N=threshold_N,
-        autoencodes=isinstance(layer, Autoencoder),
-    )
+    return {
+        names[ours].removesuffix(".T"): (value.T if names[ours].endswith(".T") else value).contiguous()
+        for ours, value in run.layer.state_dict().items()
+    }

@@ -35,6 +35,8 @@ HOOKS = ("feature_input_hook", "feature_output_hook")
 KNOWN = ("model_name", "model_kind", *HOOKS, "scan", "repo_id", "revision", "transcoders", "activation", "k")
 """Settings that are read here or do not change the function; any other that is on may."""
 THRESHOLDS = ("activation_function.threshold", "threshold")
+NAMES = {"gate.weight": "W_enc", "gate.bias": "b_enc", "direction_NO": "W_dec", "output_bias": "b_dec"}
+WRITTEN = NAMES | {"threshold_N": THRESHOLDS[0], "skip.weight": "W_skip"}
 
 
 def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> ImportedLayer:
@@ -61,12 +63,7 @@ def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> 
         )
     place, added = input_place(hooks[0]), output_place(hooks[1]) == "added"
     tensors = SourceTensors.read(weights)
-    converted = {
-        "gate.weight": tensors.pop("W_enc"),
-        "gate.bias": tensors.pop("b_enc"),
-        "direction_NO": tensors.pop("W_dec"),
-        "output_bias": tensors.pop("b_dec"),
-    }
+    converted = tensors.under(NAMES)
     skip = tensors.pop_optional("W_skip")
     if skip is not None:
         converted["skip.weight"] = skip
@@ -90,22 +87,13 @@ def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> 
 def write_circuit_tracer(runs: Sequence[Run], folder: Path) -> None:
     """Write transcoders of different layers as one set. Raises UserError if circuit-tracer has no such layers, or the
     runs do not form a set."""
-    tensors_of_layer = {run.config.layer: transcoder_tensors(run.layer, run.name, "circuit-tracer") for run in runs}
+    tensors_of_layer = {run.config.layer: transcoder_tensors(run, "circuit-tracer", WRITTEN) for run in runs}
     if len(tensors_of_layer) < len(runs) or len({run.config.language_model for run in runs}) > 1:
         raise UserError("A transcoder set has one run per layer of one language model.")
-    if any(tensors.autoencodes for tensors in tensors_of_layer.values()):
+    if any(run.layer.reads == "mlp-output" for run in runs):
         raise UserError("circuit-tracer has no autoencoders. Use --format=saelens or sparsify.")
     for layer, tensors in tensors_of_layer.items():
-        named = {
-            "W_enc": tensors.gate_NI,
-            "b_enc": tensors.gate_bias_N,
-            "W_dec": tensors.direction_NO,
-            "b_dec": tensors.output_bias_O,
-            THRESHOLDS[0]: tensors.threshold_N,
-            "W_skip": tensors.skip_OI,
-        }
-        present = {name: tensor for name, tensor in named.items() if tensor is not None}
-        save_tensors(present, folder / f"layer_{layer}.safetensors")
+        save_tensors(tensors, folder / f"layer_{layer}.safetensors")
     ks = {None if run.config.method.startswith("jumprelu") else run.layer.config.k for run in runs}
     if len(ks) > 1:
         raise UserError("A transcoder set has one activation, but these runs differ in K or thresholds.")

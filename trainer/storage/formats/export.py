@@ -30,7 +30,6 @@ def export_layers(runs: Sequence[Run], format: LayerFormat, folder: Path) -> Non
     check_empty_folder(folder)
     if len({run.config.layer for run in runs}) < len(runs):
         raise UserError("These runs are of the same layer. Export them one by one.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:
         if format == "circuit-tracer":
             write_circuit_tracer(runs, partial)
@@ -61,7 +60,6 @@ def check_vectors(run: Run, format: VectorFormat, experts: Sequence[int], folder
 def write_vectors(run: Run, format: VectorFormat, vectors: Mapping[int, Tensor], folder: Path) -> None:
     """Write vectors [W] by expert to a new folder. Raises UserError if the folder is not empty."""
     check_empty_folder(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:
         if format == "gguf":
             _write_gguf(run, vectors, partial)

@@ -29,11 +29,11 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.storage.formats.base import ImportedLayer, digest
+from mxd.trainer.storage.formats.base import ImportedLayer
 from mxd.trainer.storage.formats.sources import CheckpointPart, open_source, select_part
 from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, runs_folder
 from mxd.trainer.storage.run_records import register_run
-from mxd.trainer.utils.files import atomic_directory, atomic_write
+from mxd.trainer.utils.files import atomic_directory, atomic_write, sha256
 
 READERS = {
     "gate.weight": "gate.bias",
@@ -171,10 +171,9 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
             part=part.name,
             revision=source.revision,
             version=imported.version,
-            sha256=digest(imported.weights),
+            sha256=sha256(imported.weights),
         ),
     )
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:
         tokenizer.save_pretrained(partial / TOKENIZER_FOLDER)
         layer.save(partial)

@@ -43,6 +43,14 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "silu": "silu",  # not in the paper's command line, but needed for its Swish-GLU on Llama
 }
+MIXTURE = {
+    "gate.weight": "gate",
+    "gate.bias": "gate_bias",
+    "scaling_NO": "W_cond.T",
+    "decoder.weight": "W_dec.T",
+    "output_bias": "b_dec_out",
+}
+TRANSCODER = {"gate.weight": "W_enc.T", "gate.bias": "b_enc", "direction_NO": "W_dec", "output_bias": "b_dec_out"}
 MAX_UNPACK_RATIO = 4
 """Maximum ratio of unpacked to packed size. PyTorch's own checkpoints are not compressed."""
 
@@ -89,36 +97,19 @@ def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Any, dic
     name = settings.text("mlp_activation_fn")
     if name not in ACTIVATIONS:
         raise UserError(f"Unsupported activation: {name} in {tensors.where}. Supported: {', '.join(ACTIVATIONS)}.")
-    first = {"weight": tensors.pop("W_enc").T, "bias": tensors.pop("b_enc")}
-    encoders = {"encoder": first}
-    if settings.flag("use_glu"):
-        linear = {"weight": tensors.pop("W_glu.weight"), "bias": tensors.pop("W_glu.bias")}
-        encoders = {"encoder_gate": first, "encoder": linear}
-    converted = {f"{module}.{kind}": value for module, pair in encoders.items() for kind, value in pair.items()}
-    converted |= {
-        "gate.weight": tensors.pop("gate"),
-        "gate.bias": tensors.pop("gate_bias"),
-        "scaling_NO": tensors.pop("W_cond").T,
-        "decoder.weight": tensors.pop("W_dec").T,
-        "output_bias": tensors.pop("b_dec_out"),
-    }
+    is_glu = settings.flag("use_glu")
+    activated = "encoder_gate" if is_glu else "encoder"
+    converted = tensors.under({f"{activated}.weight": "W_enc.T", f"{activated}.bias": "b_enc"} | MIXTURE)
+    if is_glu:
+        converted |= tensors.under({"encoder.weight": "W_glu.weight", "encoder.bias": "W_glu.bias"})
     k = settings.tokens("topk")
-    return (
-        ("mxd", converted, k, ACTIVATIONS[name])
-        if k
-        else ("relu-mxd", converted, len(converted["gate.bias"]), ACTIVATIONS[name])
-    )
+    return "mxd" if k else "relu-mxd", converted, k or len(converted["gate.bias"]), ACTIVATIONS[name]
 
 
 def _transcoder(settings: SourceSettings, tensors: SourceTensors) -> tuple[Any, dict[str, Tensor], int, None]:
     if settings.flag("use_glu") or settings.text("mlp_activation_fn") != "relu":
         raise UserError(f"Unsupported layer in {tensors.where}: a transcoder without a ReLU.")
-    converted = {
-        "gate.weight": tensors.pop("W_enc").T,
-        "gate.bias": tensors.pop("b_enc"),
-        "direction_NO": tensors.pop("W_dec"),
-        "output_bias": tensors.pop("b_dec_out"),
-    }
+    converted = tensors.under(TRANSCODER)
     skip = "skip-" if settings.flag("use_skip") else ""
     if skip:
         converted["skip.weight"] = tensors.pop("W_skip.weight")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.tensor_files import save_tensors
@@ -40,6 +39,8 @@ SIZES = ("architecture", "d_in", "d_out", "d_sae", "dtype", "device", "metadata"
 PARTIAL = ("hook_head_index", "hook_head_index_out")
 """Settings in ``metadata`` of layers that read or write a part of the activations."""
 ARCHITECTURES = ("transcoder", "skip_transcoder", "jumprelu_transcoder", "jumprelu_skip_transcoder")
+NAMES = {"gate.weight": "W_enc.T", "gate.bias": "b_enc", "direction_NO": "W_dec", "output_bias": "b_dec"}
+WRITTEN = NAMES | {"threshold_N": "threshold", "skip.weight": "W_skip"}
 
 
 def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
@@ -63,15 +64,9 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
     place = input_place(hook)
     added = output_place(out_hook) == "added"
     tensors = SourceTensors.read(weights)
-    converted = {
-        "gate.weight": tensors.pop("W_enc").T,
-        "gate.bias": tensors.pop("b_enc"),
-        "direction_NO": tensors.pop("W_dec"),
-        "output_bias": tensors.pop("b_dec"),
-    }
-    converted["threshold_N"] = torch.zeros_like(converted["gate.bias"])
-    if architecture.startswith("jumprelu"):
-        converted["threshold_N"] = tensors.pop("threshold")
+    converted = tensors.under(NAMES)
+    has_thresholds = architecture.startswith("jumprelu")
+    converted["threshold_N"] = tensors.pop("threshold") if has_thresholds else torch.zeros_like(converted["gate.bias"])
     if "skip" in architecture:
         converted["skip.weight"] = tensors.pop("W_skip")
     tensors.check_empty()
@@ -104,8 +99,15 @@ WRITTEN_FOR = "6.54.12"
 def write_saelens(run: Run, folder: Path) -> None:
     """Write a run's layer into an existing folder."""
     layer, config = run.layer, portable(run.config, None)
+    settings: dict[str, Any]
     if isinstance(layer, FixedThresholds | Autoencoder):
-        tensors, settings = _standard(run)
+        tensors = transcoder_tensors(run, "saelens", WRITTEN)  # SAELens has these layers, too
+        if isinstance(layer, Autoencoder):
+            settings = {"architecture": "topk", "k": layer.config.k, "rescale_acts_by_decoder_norm": False}
+            settings["apply_b_dec_to_input"] = True
+        else:
+            kind = "jumprelu_skip_transcoder" if "W_skip" in tensors else "jumprelu_transcoder"
+            settings = {"architecture": kind, "d_out": layer.config.output_width}
     else:
         tensors = {PREFIX + name: value.detach().contiguous() for name, value in layer.state_dict().items()}
         own = layer.config.model_dump(mode="json")
@@ -132,22 +134,3 @@ def write_saelens(run: Run, folder: Path) -> None:
     }
     text = json.dumps({**common, **settings, "metadata": metadata}, indent=1) + "\n"
     (folder / CONFIG).write_text(text, "utf-8")
-
-
-def _standard(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and settings of a layer that SAELens has, too."""
-    transcoder = transcoder_tensors(run.layer, run.name, "saelens")
-    tensors = {
-        "W_enc": transcoder.gate_NI.T.contiguous(),
-        "b_enc": transcoder.gate_bias_N,
-        "W_dec": transcoder.direction_NO,
-        "b_dec": transcoder.output_bias_O,
-    }
-    if transcoder.threshold_N is None:
-        settings = {"k": run.layer.config.k, "rescale_acts_by_decoder_norm": False, "apply_b_dec_to_input": True}
-        return tensors, {"architecture": "topk", **settings}
-    tensors["threshold"] = transcoder.threshold_N
-    if transcoder.skip_OI is not None:
-        tensors["W_skip"] = transcoder.skip_OI
-    named = "jumprelu_transcoder" if transcoder.skip_OI is None else "jumprelu_skip_transcoder"
-    return tensors, {"architecture": named, "d_out": run.layer.config.output_width}

@@ -39,6 +39,9 @@ from mxd.trainer.storage.run import Run
 CONFIG, WEIGHTS = "cfg.json", "sae.safetensors"
 UNSUPPORTED = ("embed_skip", "gram_lookup", "signed", "normalize_io", "post_encoder_scale", "molt_n", "n_targets")
 """Settings of other inputs, negative activations, scales, MOLT and several outputs."""
+GATE = {"gate.weight": "encoder.weight", "gate.bias": "encoder.bias"}
+DECODER = {"direction_NO": "W_dec", "output_bias": "b_dec"}
+WRITTEN = GATE | DECODER | {"skip.weight": "W_skip", "threshold_N": "threshold"}
 UNUSED = ("W_mxd_in", "W_mxd_out", "b_mxd_enc", "b_mxd_dec")
 """Tensors that clt-training's branch ``molt`` also writes for a transcoder."""
 
@@ -57,12 +60,12 @@ def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> Importe
     if layer is None and part:
         raise UserError(f"Unsupported hookpoint: {part}. It must be an MLP such as layers.3.mlp.")
     tensors = SourceTensors.read(weights)
-    gate = {"gate.weight": tensors.pop("encoder.weight"), "gate.bias": tensors.pop("encoder.bias")}
+    gate = tensors.under(GATE)
     method: Method = "transcoder"
     if settings.flag("mxd") or settings.tokens("mxd_h") > 0:
         method, decoder = "hidden-mxd", _mixture(settings, tensors)
     else:
-        decoder = {"direction_NO": tensors.pop("W_dec"), "output_bias": tensors.pop("b_dec")}
+        decoder = tensors.under(DECODER)
         tensors.ignore(*UNUSED)
         if (skip := tensors.pop_optional("W_skip")) is not None:
             method, decoder = "skip-transcoder", decoder | {"skip.weight": skip}
@@ -88,22 +91,16 @@ def _mixture(settings: SourceSettings, tensors: SourceTensors) -> dict[str, Tens
     if settings.flag("skip_connection"):
         raise UserError(f"Unsupported setting: skip_connection of an MxD in {settings.where}.")
     output_bias, mixing_bias = ("b_dec", "b_mxd_dec") if settings.flag("mxd") else ("b_mxd_dec", "b_dec")
-    return {
-        "encoder.weight": tensors.pop("W_mxd_in"),
-        "encoder.bias": tensors.pop("b_mxd_enc"),
-        "scaling_NO": tensors.pop("W_dec"),
-        "mixing_bias_H": tensors.pop(mixing_bias),
-        "decoder.weight": tensors.pop("W_mxd_out"),
-        "output_bias": tensors.pop(output_bias),
-    }
+    encoder = {"encoder.weight": "W_mxd_in", "encoder.bias": "b_mxd_enc", "mixing_bias_H": mixing_bias}
+    return tensors.under(encoder | {"scaling_NO": "W_dec", "decoder.weight": "W_mxd_out", "output_bias": output_bias})
 
 
 def write_sparsify(run: Run, folder: Path) -> None:
     """Write a TopK transcoder or autoencoder to the folder of its hookpoint, such as ``layers.3.mlp``. Raises UserError
     if sparsify has no such layer."""
-    transcoder = transcoder_tensors(run.layer, run.name, "sparsify")
+    tensors = transcoder_tensors(run, "sparsify", WRITTEN)
     layer = run.layer.config
-    if transcoder.threshold_N is not None:
+    if "threshold" in tensors:
         raise UserError(f"sparsify has no layers with thresholds, as '{run.name}' has. Use --format=saelens.")
     if layer.input_width != layer.output_width:
         raise UserError(
@@ -111,14 +108,6 @@ def write_sparsify(run: Run, folder: Path) -> None:
         )
     target = folder / hookpoint(run)
     target.mkdir()
-    tensors = {
-        "encoder.weight": transcoder.gate_NI,
-        "encoder.bias": transcoder.gate_bias_N,
-        "W_dec": transcoder.direction_NO,
-        "b_dec": transcoder.output_bias_O,
-    }
-    if transcoder.skip_OI is not None:
-        tensors["W_skip"] = transcoder.skip_OI
     save_tensors(tensors, target / WEIGHTS)
     settings = {
         "activation": "topk",
@@ -127,8 +116,8 @@ def write_sparsify(run: Run, folder: Path) -> None:
         "num_latents": layer.num_experts,
         "k": layer.k,
         "multi_topk": False,
-        "skip_connection": transcoder.skip_OI is not None,
-        "transcode": not transcoder.autoencodes,
+        "skip_connection": "W_skip" in tensors,
+        "transcode": run.layer.reads == "mlp-input",
         "d_in": layer.input_width,
     }
     (target / CONFIG).write_text(json.dumps(settings, indent=1) + "\n", "utf-8")
