@@ -32,8 +32,9 @@ from torch.nn import functional as F
 from mxd.backend.database.engine import open_database
 from mxd.trainer.config import Edit, Sampling, StrengthSweepConfig, TextConfig
 from mxd.trainer.data.sequences import tokenize_documents
+from mxd.trainer.inference.generation import run_alone
 from mxd.trainer.inference.results import StrengthSweepDoneEvent
-from mxd.trainer.inference.strength_sweep import sweep_strengths
+from mxd.trainer.inference.strength_sweep import StrengthSweep
 from mxd.trainer.inference.units import with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
@@ -133,7 +134,10 @@ class Steerer:
         """Steer one prompt at several strengths."""
         edit = Edit(expert=expert, mode="add")
         config = StrengthSweepConfig(prompt=prompt, edits=(edit,), strengths=strengths, sampling=sampling)
-        *_, done = sweep_strengths(self.language_model, self.run, with_control(self.session, config, self.run.name))
+        *_, done = run_alone(
+            self.language_model,
+            StrengthSweep.prepare(self.language_model, [self.run], with_control(self.session, config, self.run.name)),
+        )
         assert isinstance(done, StrengthSweepDoneEvent)
         return done
 

@@ -21,8 +21,9 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
 from mxd.trainer.config import Sampling, StrengthSweepConfig
+from mxd.trainer.inference.generation import run_alone
 from mxd.trainer.inference.results import StrengthSweepDoneEvent
-from mxd.trainer.inference.strength_sweep import sweep_strengths
+from mxd.trainer.inference.strength_sweep import StrengthSweep
 from mxd.trainer.inference.units import with_control
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.model import LanguageModel
@@ -66,7 +67,7 @@ def sweep_config(saved: dict[str, Any], language_model: LanguageModel, seed: int
 
 def judge(run: Run, config: StrengthSweepConfig, language_model: LanguageModel) -> dict[str, Any]:
     """Figures and first texts of one session."""
-    *_, done = sweep_strengths(language_model, run, config)
+    *_, done = run_alone(language_model, StrengthSweep.prepare(language_model, [run], config))
     assert isinstance(done, StrengthSweepDoneEvent)
     return {
         "edits": [edit.model_dump(include={"expert", "strength"}) for edit in config.edits],

@@ -339,7 +339,7 @@ class ActivationCache:
         group: ProcessGroup = SINGLE_PROCESS,
         start: TextPosition = TEXT_START,  # noqa: ARG002  # a cache needs no text
     ) -> Generator[ActivationBuffer]:
-        """Yield the buffers of a stream from index ``first_buffer`` on, like ``activation_buffers``.
+        """Yield the buffers of a stream from index ``first_buffer`` on, like ``LiveActivations``.
 
         While another job writes the cache, wait for each buffer. End early if cancelled meanwhile.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup, prefetch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from mxd.trainer.data.activation_cache import ActivationCache
 
 SEQUENCES_PER_FORWARD = 32
 PREFETCHED_BUFFERS = 1
@@ -166,33 +168,6 @@ class ActivationBuffer:
             yield {layer: activations.rows(tokens_B) for layer, activations in self.captured.items()}
 
 
-class BufferSource(Protocol):
-    """Source of the activation buffers of a stream."""
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the buffers."""
-        ...
-
-    @property
-    def is_independent(self) -> bool:
-        """True if no other process takes part, so that a thread may compute the next buffer."""
-        ...
-
-    def buffers(
-        self,
-        stream: StreamSpec,
-        first_buffer: int = 0,
-        group: ProcessGroup = SINGLE_PROCESS,
-        start: TextPosition = TEXT_START,
-    ) -> Generator[ActivationBuffer]:
-        """Yield the buffers from index ``first_buffer`` on. Each process has its shard of every buffer.
-
-        If they come from text, it is tokenised from ``start``, which must not be after the first buffer.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class LiveActivations:
     """Buffers from forward passes of a language model."""
@@ -201,12 +176,12 @@ class LiveActivations:
 
     @property
     def device(self) -> torch.device:
-        """Device of the language model."""
+        """Device of the buffers."""
         return self.language_model.device
 
     @property
     def is_independent(self) -> bool:
-        """False if the language model is sharded."""
+        """True if no other process takes part, so that a thread may compute the next buffer."""
         return self.language_model.sharding is None
 
     def buffers(
@@ -216,32 +191,23 @@ class LiveActivations:
         group: ProcessGroup = SINGLE_PROCESS,
         start: TextPosition = TEXT_START,
     ) -> Generator[ActivationBuffer]:
-        """Buffers of the stream's text."""
-        return activation_buffers(self.language_model, stream, first_buffer, group, start)
-
-
-def activation_buffers(
-    language_model: LanguageModel,
-    stream: StreamSpec,
-    first_buffer: int = 0,
-    group: ProcessGroup = SINGLE_PROCESS,
-    start: TextPosition = TEXT_START,
-) -> Generator[ActivationBuffer]:
-    """Yield the buffers of a stream from index ``first_buffer`` on. Each process has its shard of every buffer. Raises
-    UserError if the text is too short, or steps cannot be divided evenly over the processes."""
-    shard, progress = stream.plan.shard(group), TextProgress(start)
-    for index, ids_SC in enumerate(stream.token_ids(language_model.tokenizer, first_buffer, progress), first_buffer):
-        next_start = progress.position
-        local = [number for number in range(len(ids_SC)) if number % stream.plan.sequences in shard]
-        captured = capture_layers(language_model, stream.layers, ids_SC, local)
-        order_T = shuffled_tokens(stream, index, len(ids_SC), shard)
-        yield ActivationBuffer(captured, order_T.to(language_model.device), start)
-        del captured  # so that two buffers are never in memory
-        start = next_start
+        """Yield the buffers of a stream from index ``first_buffer`` on, each process its shard of every buffer. Text is
+        tokenised from ``start``, which must not be after that buffer. Raises UserError if the text is too short, or
+        steps cannot be divided evenly over the processes."""
+        shard, progress = stream.plan.shard(group), TextProgress(start)
+        token_ids = stream.token_ids(self.language_model.tokenizer, first_buffer, progress)
+        for index, ids_SC in enumerate(token_ids, first_buffer):
+            next_start = progress.position
+            local = [number for number in range(len(ids_SC)) if number % stream.plan.sequences in shard]
+            captured = capture_layers(self.language_model, stream.layers, ids_SC, local)
+            order_T = shuffled_tokens(stream, index, len(ids_SC), shard)
+            yield ActivationBuffer(captured, order_T.to(self.device), start)
+            del captured  # so that two buffers are never in memory
+            start = next_start
 
 
 def batches(
-    source: BufferSource,
+    source: LiveActivations | ActivationCache,
     stream: StreamSpec,
     first_step: int = 0,
     group: ProcessGroup = SINGLE_PROCESS,

@@ -18,11 +18,11 @@ texts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,20 +39,6 @@ MAX_REJECTIONS = 4
 NUM_ALTERNATIVES = 5
 
 
-class SamplingRequest(NamedTuple):
-    """One sequence that needs its next token."""
-
-    row: int
-    """Batch row whose logits the token is sampled from."""
-    counterpart_row: int
-    """Batch row with the same tokens under the other variant; used for the KL divergence."""
-    ids: Sequence[int]
-    sampling: Sampling
-    seed: int
-    step: int
-    """Index of the new token. Seed and step fix the Gumbel noise, so both variants share it."""
-
-
 class TokenComparison(NamedTuple):
     """A sampled token, with the next-token distributions of its variant and of the counterpart."""
 
@@ -67,31 +53,6 @@ class TokenComparison(NamedTuple):
     """Most probable tokens under the own variant."""
     counterpart_alternatives: tuple[Alternative, ...]
     """Most probable tokens under the counterpart."""
-
-
-def sample_and_compare(
-    logits_BV: Tensor, log_p_BV: Tensor, requests: Sequence[SamplingRequest], language_model: LanguageModel
-) -> list[TokenComparison]:
-    """Sample a token for each request and compare its two variants, from the logits and log-probabilities of all batch
-    rows."""
-    rows = [request.row for request in requests]
-    counterparts = [request.counterpart_row for request in requests]
-    # Both variants of a request have the same seed and step, so their noise is computed once.
-    index = {key: number for number, key in enumerate(dict.fromkeys((each.seed, each.step) for each in requests))}
-    noise_RV = gumbel_noises(list(index), logits_BV.shape[-1])[[index[each.seed, each.step] for each in requests]]
-    used, samplings = [set(each.ids) for each in requests], [each.sampling for each in requests]
-    ids = sample_tokens(logits_BV[consecutive(rows)], used, samplings, noise_RV)
-    rows_R, counterparts_R, ids_R = torch.tensor([rows, counterparts, ids], device=log_p_BV.device)
-    own_RV, other_RV = log_p_BV[rows_R], log_p_BV[counterparts_R]
-    kl_R = (own_RV - other_RV).mul_(own_RV.exp_()).sum(dim=-1)
-    columns = torch.stack([log_p_BV[rows_R, ids_R], log_p_BV[counterparts_R, ids_R], kl_R], dim=1).tolist()
-    alternatives = _alternatives(log_p_BV, {*rows, *counterparts}, language_model)
-    return [
-        TokenComparison(
-            token, own, other, max(0.0, kl), alternatives[request.row], alternatives[request.counterpart_row]
-        )
-        for token, (own, other, kl), request in zip(ids, columns, requests, strict=True)
-    ]
 
 
 def _alternatives(
@@ -279,19 +240,25 @@ class StepOutput:
         """Next token of each sampled row, with the comparison to its counterpart."""
         index = {row: number for number, row in enumerate(self.rows)}
         samplers = {row: row.sampler for row in self.rows if row.sampler is not None}
-        requests = [
-            SamplingRequest(
-                row=index[row],
-                counterpart_row=index[sampler.counterpart],
-                ids=row.ids,
-                sampling=sampler.sampling,
-                seed=sampler.seed,
-                step=len(row.ids) - sampler.prompt_tokens,
+        rows, counterparts = list(map(index.__getitem__, samplers)), [index[it.counterpart] for it in samplers.values()]
+        # Both variants of a text have the same seed and step, so their noise is computed once.
+        steps = [(sampler.seed, len(row.ids) - sampler.prompt_tokens) for row, sampler in samplers.items()]
+        place = {step: number for number, step in enumerate(dict.fromkeys(steps))}
+        noise_RV = gumbel_noises(list(place), self.logits_BV.shape[-1])[[place[step] for step in steps]]
+        used, samplings = [set(row.ids) for row in samplers], [sampler.sampling for sampler in samplers.values()]
+        ids = sample_tokens(self.logits_BV[consecutive(rows)], used, samplings, noise_RV)
+        log_p_BV = self.log_p_BV
+        rows_R, counterparts_R, ids_R = torch.tensor([rows, counterparts, ids], device=log_p_BV.device)
+        own_RV, other_RV = log_p_BV[rows_R], log_p_BV[counterparts_R]
+        kl_R = (own_RV - other_RV).mul_(own_RV.exp_()).sum(dim=-1)
+        columns = torch.stack([log_p_BV[rows_R, ids_R], log_p_BV[counterparts_R, ids_R], kl_R], dim=1).tolist()
+        alternatives = _alternatives(log_p_BV, {*rows, *counterparts}, self.language_model)
+        return {
+            row: TokenComparison(token, own, other, max(0.0, kl), alternatives[mine], alternatives[theirs])
+            for row, token, (own, other, kl), mine, theirs in zip(
+                samplers, ids, columns, rows, counterparts, strict=True
             )
-            for row, sampler in samplers.items()
-        ]
-        comparisons = sample_and_compare(self.logits_BV, self.log_p_BV, requests, self.language_model)
-        return dict(zip(samplers, comparisons, strict=True))
+        }
 
     @cached_property
     @torch.inference_mode()
@@ -479,3 +446,11 @@ def _edited_blocks(layout: BatchLayout, before: Mapping[SequenceState, int], new
             text_of = layout.text_of if block == layout.split_block else None
             blocks.setdefault(block, EditedBlock(len(rows), blocks, text_of)).add_row(index, edits, plans_T)
     return blocks
+
+
+def run_alone(language_model: LanguageModel, request: Any) -> Iterator[Any]:
+    """Yield the events of a ``Steering`` or a ``StrengthSweep`` that has a batch of its own."""
+    batch = RowBatch(language_model)
+    yield from request.join(batch)
+    while not request.finished:
+        yield from request.advance(batch, batch.step())

@@ -23,6 +23,7 @@ from mxd.trainer.inference.generation import (
     SequenceState,
     StepOutput,
     TokenComparison,
+    run_alone,
 )
 from mxd.trainer.inference.results import (
     VARIANTS,
@@ -253,19 +254,8 @@ def steer(
     Raises:
         UserError: as ``Steering.prepare``; raised by this call, before the first event.
     """
-    return _run_alone(_prepare(language_model, run, config, units))
-
-
-def generate(
-    language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
-) -> tuple[str, ...]:
-    """Continue a prompt with edits; return each sample without the prompt. Arguments and errors as ``steer``."""
-    steering = _prepare(language_model, run, config, units)
-    texts = [""] * config.sampling.samples
-    for step in _run_alone(steering.alone()):
-        if isinstance(step, TokenEvent):
-            texts[step.sample] += step.text
-    return tuple(texts)
+    runs = [run] if isinstance(run, Run) else list(run)
+    return run_alone(language_model, Steering.prepare(language_model, runs, config, units))
 
 
 def saved_units(runs: Sequence[Run]) -> Units:
@@ -277,20 +267,6 @@ def units_without_index(runs: Sequence[Run], config: SteeringConfig) -> Units:
     """Units of a request's experts without a database; the first run is steered."""
     named = {run.name: run for run in runs}
     return edit_units(config, runs[0].name, lambda name: named[name].units if name in named else {})
-
-
-def _prepare(
-    language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None
-) -> Steering:
-    runs = [run] if isinstance(run, Run) else list(run)
-    return Steering.prepare(language_model, runs, config, units)
-
-
-def _run_alone(steering: Steering) -> Iterator[SteeringStep]:
-    batch = RowBatch(steering.language_model)
-    yield from steering.join(batch)
-    while not steering.finished:
-        yield from steering.advance(batch, batch.step())
 
 
 def edit_plans(runs: Sequence[Run], edits: Sequence[Edit], units: Units) -> dict[int, EditPlan]:

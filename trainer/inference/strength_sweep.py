@@ -285,27 +285,6 @@ class StrengthSweep:
         )
 
 
-def sweep_strengths(
-    language_model: LanguageModel, run: Run | Sequence[Run], config: StrengthSweepConfig, units: Units | None = None
-) -> Iterator[StrengthSweepStep]:
-    """Steer one prompt with one edit at several strengths; yield progress, then ``StrengthSweepDoneEvent``.
-
-    ``run`` is the steered run, or several of different layers with the steered one first.
-
-    Raises:
-        UserError: as ``StrengthSweep.prepare``; raised by this call, before the first event.
-    """
-    runs = [run] if isinstance(run, Run) else list(run)
-    return _run_alone(language_model, StrengthSweep.prepare(language_model, runs, config, units))
-
-
-def _run_alone(language_model: LanguageModel, sweep: StrengthSweep) -> Iterator[StrengthSweepStep]:
-    batch = RowBatch(language_model)
-    yield from sweep.join(batch)
-    while not sweep.finished:
-        yield from sweep.advance(batch, batch.step())
-
-
 def at_strength(config: StrengthSweepConfig, strength: float, expert: int | None = None) -> SteeringConfig:
     """Steering config with the varied edit at one strength, of another expert if one is given."""
     change = {"strength": strength} if expert is None else {"strength": strength, "expert": expert}

@@ -25,7 +25,7 @@ from mxd.trainer.config import TrainConfig
 from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE
 from mxd.trainer.config.training import GPU_BATCH
 from mxd.trainer.data.activation_cache import ActivationCache
-from mxd.trainer.data.activations import BatchPlan, BufferSource, LiveActivations, StreamSpec, batches
+from mxd.trainer.data.activations import BatchPlan, LiveActivations, StreamSpec, batches
 from mxd.trainer.data.sequences import TEXT_START, TextProgress, check_text_length
 from mxd.trainer.errors import UserError, WriterLostError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
@@ -384,7 +384,7 @@ def train_layers(
     own = [config for config, rank in zip(configs, ranks, strict=True) if rank == group.rank]
     placement = Placement(SINGLE_PROCESS if parallel == "runs" else group, parallel, launch)
     # Build all layers before creating the first folder, so that errors leave nothing behind.
-    source: BufferSource = LiveActivations(language_model) if cache is None else cache
+    source = LiveActivations(language_model) if cache is None else cache
     if cache is not None:
         cache.check(stream)
     elif any(started_run(config, data) is None for config in configs):  # the text of the others was long enough

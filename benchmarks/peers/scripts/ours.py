@@ -22,8 +22,10 @@ from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.config import Edit, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.layer import Method
+from mxd.trainer.inference.generation import run_alone
+from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.routing import route
-from mxd.trainer.inference.steering import Steering, generate, steer
+from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.loading import load_width
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import SparseLayer
@@ -58,7 +60,8 @@ def pair() -> int:
 
 def text() -> int:
     """Generate the steered text only. Returns its number of tokens."""
-    [generated] = generate(language_model, run, steered, units_of_one(run, steered))
+    alone = Steering.prepare(language_model, [run], steered, units_of_one(run, steered)).alone()
+    generated = "".join(step.text for step in run_alone(language_model, alone) if isinstance(step, TokenEvent))
     return len(language_model.tokenizer(generated, add_special_tokens=False)["input_ids"])
 
 

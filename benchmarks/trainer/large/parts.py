@@ -22,7 +22,7 @@ from benchmarks.trainer.sizes import write_text
 from benchmarks.trainer.timing import in_turn
 from benchmarks.trainer.train import random_ids
 from mxd.trainer.config import LayerConfig, TrainConfig
-from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD, BatchPlan, StreamSpec, activation_buffers
+from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD, BatchPlan, LiveActivations, StreamSpec
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import normalized_mse
 from mxd.trainer.layers.mxd import MxD
@@ -120,7 +120,7 @@ def whole_part(config: TrainConfig, place: Place) -> Taken:
 
     def work() -> None:
         begun = place.clock()
-        window = next(activation_buffers(language_model, StreamSpec.from_configs([asked])))
+        window = next(LiveActivations(language_model).buffers(StreamSpec.from_configs([asked])))
         read = place.clock()
         plan = BatchPlan.from_config(asked)
         trainer = LayerTrainer.create(asked, language_model, plan.steps, sample=window.captured[asked.layer])

@@ -13,7 +13,6 @@ from mxd.trainer.config import OptimizerConfig, TrainConfig
 from mxd.trainer.data.activations import (
     LiveActivations,
     StreamSpec,
-    activation_buffers,
     batches,
     prefetch_on_gpu,
 )
@@ -28,7 +27,7 @@ def batches_of(world: World, config: TrainConfig, first: int = 0) -> Iterator[Ml
 
 
 def test_every_token_of_a_buffer_is_used_once(world: World) -> None:
-    buffer = next(activation_buffers(world.language_model, StreamSpec.from_configs([world.config()])))
+    buffer = next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([world.config()])))
     used = torch.cat([batch[1].input_TI for batch in buffer.batches(64)])
     assert len(used) == 512
     assert torch.equal(buffer.order_T.sort().values, torch.arange(512))
@@ -82,7 +81,7 @@ def test_runs_with_different_batches_are_rejected(world: World, changes: dict[st
 def test_a_precomputed_first_buffer_is_reused(world: World, first: int) -> None:
     stream = StreamSpec.from_configs([world.config()])
     whole = list(batches(LiveActivations(world.language_model), stream, first))
-    first_buffer = next(activation_buffers(world.language_model, stream))
+    first_buffer = next(LiveActivations(world.language_model).buffers(stream))
     again = list(batches(LiveActivations(world.language_model), stream, first, first=first_buffer))
     assert len(again) == 24 - first
     assert all(torch.equal(a[1].output_TO, b[1].output_TO) for a, b in zip(again, whole, strict=True))
@@ -90,12 +89,14 @@ def test_a_precomputed_first_buffer_is_reused(world: World, first: int) -> None:
 
 def test_prefetched_buffers_are_identical(world: World) -> None:
     stream = StreamSpec.from_configs([world.config()])
-    plain = list(activation_buffers(world.language_model, stream))
-    with closing(prefetch_on_gpu(activation_buffers(world.language_model, stream), torch.device("cuda"))) as prefetched:
+    plain = list(LiveActivations(world.language_model).buffers(stream))
+    with closing(
+        prefetch_on_gpu(LiveActivations(world.language_model).buffers(stream), torch.device("cuda"))
+    ) as prefetched:
         others = list(prefetched)
     assert len(plain) == len(others) == 3
     for one, other in zip(plain, others, strict=True):
         assert torch.equal(one.captured[1].output_TO, other.captured[1].output_TO)
         assert torch.equal(one.order_T, other.order_T)
-    unread = activation_buffers(world.language_model, stream)
+    unread = LiveActivations(world.language_model).buffers(stream)
     assert prefetch_on_gpu(unread, torch.device("cpu")) is unread, "on a CPU the two would take each other's cores"

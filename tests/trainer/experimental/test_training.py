@@ -11,7 +11,7 @@ from mxd.trainer.config import RegularizationConfig, TrainConfig
 from mxd.trainer.config import layer as registered
 from mxd.trainer.config.layer import MethodTraits, methods
 from mxd.trainer.config.training import FinetuneConfig
-from mxd.trainer.data.activations import LiveActivations, StreamSpec, activation_buffers
+from mxd.trainer.data.activations import LiveActivations, StreamSpec
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.metrics import constant_mixing_fit
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
@@ -90,7 +90,9 @@ def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(world: World) ->
 
 def hidden_trainer(world: World, weight: float) -> tuple[ExperimentalLayerTrainer, MlpActivations]:
     config = experimental_config(world, method="hidden-mxd", constant_weight=weight)
-    sample = next(activation_buffers(world.language_model, StreamSpec.from_configs([config]))).captured[config.layer]
+    sample = next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))).captured[
+        config.layer
+    ]
     return ExperimentalLayerTrainer.create(config, world.language_model, 40, sample=sample), sample
 
 

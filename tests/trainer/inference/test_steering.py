@@ -10,9 +10,9 @@ import torch
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig, TrainConfig
 from mxd.trainer.errors import TooLongError, UserError
-from mxd.trainer.inference.generation import RowBatch, StepOutput, gumbel_noise, sample_tokens
+from mxd.trainer.inference.generation import RowBatch, StepOutput, gumbel_noise, run_alone, sample_tokens
 from mxd.trainer.inference.results import DoneEvent, TokenEvent
-from mxd.trainer.inference.steering import generate, steer
+from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
@@ -173,13 +173,14 @@ def test_variants_share_rows_until_they_differ(world: World, monkeypatch: pytest
     assert set(sizes) == {2, 4}
 
 
-def test_generate_equals_the_steered_variant(world: World) -> None:
+def test_the_steered_variant_alone_is_the_same(world: World) -> None:
     run, edits = make_run(world), (Edit(expert=3, mode="add", strength=8),)
     sampling = Sampling(max_tokens=12, temperature=1.0, samples=2)
     config = SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling)
     steps = [step for step in steer(world.language_model, run, config) if isinstance(step, TokenEvent)]
     texts = ["".join(s.text for s in steps if (s.variant, s.sample) == ("steered", sample)) for sample in range(2)]
-    assert generate(world.language_model, run, config) == tuple(texts)
+    alone = list(run_alone(world.language_model, Steering.prepare(world.language_model, [run], config).alone()))
+    assert texts == ["".join(s.text for s in alone if getattr(s, "sample", None) == sample) for sample in range(2)]
 
 
 def test_units_are_read_from_the_run(world: World, tmp_path: Path) -> None:

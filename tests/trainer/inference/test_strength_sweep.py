@@ -10,16 +10,17 @@ import pytest
 import torch
 
 from mxd.trainer.config import Edit, Sampling, StrengthSweepConfig, TrainConfig
-from mxd.trainer.inference.generation import RowBatch, StepOutput
+from mxd.trainer.inference.generation import RowBatch, StepOutput, run_alone
 from mxd.trainer.inference.results import (
     ConceptScore,
     StrengthSweepDoneEvent,
     StrengthSweepPoint,
     StrengthSweepProgressEvent,
+    StrengthSweepStep,
     TokenEvent,
 )
 from mxd.trainer.inference.steering import steer
-from mxd.trainer.inference.strength_sweep import Concept, at_strength, suggest_strength, sweep_strengths, sweep_verdict
+from mxd.trainer.inference.strength_sweep import Concept, StrengthSweep, at_strength, suggest_strength, sweep_verdict
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.layers import random_layer
@@ -38,6 +39,10 @@ def run(world: World) -> Run:
     return run
 
 
+def sweep(world: World, run: Run, config: StrengthSweepConfig) -> list[StrengthSweepStep]:
+    return list(run_alone(world.language_model, StrengthSweep.prepare(world.language_model, [run], config)))
+
+
 def curve_of(steps: Sequence[object]) -> StrengthSweepDoneEvent:
     curve = steps[-1]
     assert isinstance(curve, StrengthSweepDoneEvent)
@@ -45,7 +50,7 @@ def curve_of(steps: Sequence[object]) -> StrengthSweepDoneEvent:
 
 
 def test_each_strength_equals_steering_alone(world: World, run: Run) -> None:
-    steps = list(sweep_strengths(world.language_model, run, CONFIG))
+    steps = sweep(world, run, CONFIG)
     curve = curve_of(steps)
     assert [point.strength for point in curve.points] == [0.0, 1.0, 2.0]
     for point in curve.points:
@@ -65,7 +70,7 @@ def test_each_strength_equals_steering_alone(world: World, run: Run) -> None:
 
 
 def test_texts_so_far_appear_strength_by_strength_and_grow_into_the_result(world: World, run: Run) -> None:
-    steps = list(sweep_strengths(world.language_model, run, CONFIG))
+    steps = sweep(world, run, CONFIG)
     shown = [step.texts for step in steps if isinstance(step, StrengthSweepProgressEvent)]
     assert [len(texts) for texts in shown[:5]] == [1, 2, 3, 3, 3]
     assert [each.strength for each in shown[-1]] == [0.0, 1.0, 2.0]
@@ -84,26 +89,24 @@ def test_all_strengths_share_one_batch(world: World, run: Run, monkeypatch: pyte
         return step(batch)
 
     monkeypatch.setattr(RowBatch, "step", counted)
-    list(sweep_strengths(world.language_model, run, CONFIG))
+    sweep(world, run, CONFIG)
     assert 2 * 2 * 3 <= sizes[0] <= 2 * 2 * (3 + 1)  # the text without edits has rows of its own once it differs
     assert len(sizes) < 6
 
 
 def test_the_control_is_the_same_edit_of_another_expert(world: World, run: Run) -> None:
-    curve = curve_of(list(sweep_strengths(world.language_model, run, CONFIG.model_copy(update={"control": 7}))))
+    curve = curve_of(sweep(world, run, CONFIG.model_copy(update={"control": 7})))
     assert curve.control == 7
     of_control = StrengthSweepConfig.model_validate(
         {**CONFIG.model_dump(), "edits": [EDITS[0], EDITS[1].model_copy(update={"expert": 7})]}
     )
-    for point, other in zip(
-        curve.points, curve_of(list(sweep_strengths(world.language_model, run, of_control))).points, strict=True
-    ):
+    for point, other in zip(curve.points, curve_of(sweep(world, run, of_control)).points, strict=True):
         assert point.control_text == other.text
     neutral = curve.points[0]
     for score in (neutral.activation, neutral.promoted):
         assert (score.steered, score.standard_error) == (score.control, 0)
     assert not neutral.exceeds_control
-    assert curve_of(list(sweep_strengths(world.language_model, run, CONFIG))).control != EDITS[1].expert
+    assert curve_of(sweep(world, run, CONFIG)).control != EDITS[1].expert
 
 
 @torch.inference_mode()

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mxd.trainer.config import Init, TrainConfig
-from mxd.trainer.data.activations import StreamSpec, activation_buffers
+from mxd.trainer.data.activations import LiveActivations, StreamSpec
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, normalized_mse
@@ -23,7 +23,7 @@ from tests.helpers.runs import World
 
 
 def sample_of(world: World, config: TrainConfig) -> MlpActivations:
-    return next(activation_buffers(world.language_model, StreamSpec.from_configs([config]))).captured[config.layer]
+    return next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))).captured[config.layer]
 
 
 def initialized(world: World, init: Init, **changes: Any) -> tuple[SparseLayer, MlpActivations]:

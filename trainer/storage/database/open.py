@@ -200,21 +200,25 @@ def writing(engine: Engine) -> Iterator[Session]:
         yield session
 
 
+INDEX_RECORDS = (
+    IndexRecord,
+    ExpertRecord,
+    SequenceRecord,
+    ExampleRecord,
+    RoutedRecord,
+    AutomaticLabelRecord,
+    AblationRecord,
+    SteeringStrengthRecord,
+    RecurrenceRecord,
+    MeasurementRecord,
+)
+"""Tables of an index and of everything measured on it."""
+
+
 def delete_index(session: Session, run_id: int) -> None:
     """Delete a run's index and everything measured on it, in the caller's transaction."""
     delete_search(session, run_id)
-    for table in (
-        RoutedRecord,
-        AutomaticLabelRecord,
-        MeasurementRecord,
-        RecurrenceRecord,
-        SteeringStrengthRecord,
-        AblationRecord,
-        ExampleRecord,
-        SequenceRecord,
-        ExpertRecord,
-        IndexRecord,
-    ):
+    for table in INDEX_RECORDS:
         session.execute(delete(table).where(table.run_id == run_id))
 
 

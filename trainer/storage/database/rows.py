@@ -15,21 +15,8 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.column_types import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
-from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import (
-    AblationRecord,
-    AutomaticLabelRecord,
-    EvaluationRecord,
-    ExampleRecord,
-    IndexRecord,
-    MeasurementRecord,
-    ProbeRecord,
-    RecurrenceRecord,
-    RoutedRecord,
-    RunRecord,
-    SequenceRecord,
-    SteeringStrengthRecord,
-)
+from mxd.trainer.storage.database.open import INDEX_RECORDS
+from mxd.trainer.storage.database.tables import EvaluationRecord, ProbeRecord, RunRecord
 
 BYTES = (LargeBinary, PackedActive, PackedTokenIds)
 LISTS = (PackedPairs, PackedCounts)
@@ -100,20 +87,7 @@ def _invalid(column: Column[Any]) -> UserError:
 
 RUN_TABLES: dict[str, Table] = {
     record.__tablename__: record.__table__  # type: ignore[misc]
-    for record in (
-        IndexRecord,
-        ExpertRecord,
-        SequenceRecord,
-        ExampleRecord,
-        RoutedRecord,
-        AutomaticLabelRecord,
-        AblationRecord,
-        SteeringStrengthRecord,
-        RecurrenceRecord,
-        MeasurementRecord,
-        EvaluationRecord,
-        ProbeRecord,
-    )
+    for record in (*INDEX_RECORDS, EvaluationRecord, ProbeRecord)
 }
 """Tables with rows of runs, in insertion order. Runs and metrics are exported with the run directory."""
 EXCLUDED_COLUMNS = frozenset({"run_id", "id"})

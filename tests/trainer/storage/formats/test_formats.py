@@ -20,8 +20,9 @@ from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import Edit, IndexConfig, Sampling, SteeringConfig
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.inference.results import SteeredGeneration
 from mxd.trainer.inference.routing import route
-from mxd.trainer.inference.steering import generate
+from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import RunRecord
@@ -126,11 +127,9 @@ def test_an_imported_run_can_be_indexed_routed_and_steered(
         assert activations == sorted(activations, reverse=True)
     edits = (Edit(expert=active[0].expert, mode="add", strength=40),)
     sampling = Sampling(temperature=0, max_tokens=8)
-    texts = {
-        generate(language_model, run, SteeringConfig(prompt="One day", edits=chosen, sampling=sampling))[0]
-        for chosen in ((), edits)
-    }
-    assert len(texts) == 2
+    steps = steer(language_model, run, SteeringConfig(prompt="One day", edits=edits, sampling=sampling))
+    generation = SteeredGeneration.collect(run.name, "One day", steps)
+    assert generation.text("baseline") != generation.text("steered")
     assert recorded(world.database).config["origin"]["format"] == result.format
 
 
