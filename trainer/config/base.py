@@ -79,7 +79,6 @@ class Config(BaseModel):
 
 
 def _field_names(kind: type[BaseModel]) -> Iterator[str]:
-    """Yield the names of all fields of a config and of the configs inside it."""
     for name, field in kind.model_fields.items():
         yield name
         if _is_config(field.annotation):

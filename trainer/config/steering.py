@@ -184,12 +184,10 @@ class Edit(Config):
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Names of the runs that the edit and its gate tests name."""
         tested = [test.run for test in self.when.gates] if self.when else []
         return tuple(name for name in (self.run, *tested) if name is not None)
 
     def experts(self, steered: str) -> tuple[tuple[str, int], ...]:
-        """Run and id of the edited expert and of each tested one, if ``steered`` is the steered run."""
         own = self.run or steered
         tested = [(test.run or own, test.expert) for test in self.when.gates] if self.when else []
         return ((own, self.expert), *tested)
@@ -200,7 +198,6 @@ class Edit(Config):
         return parse_edit(value) if isinstance(value, str) else value
 
     def __str__(self) -> str:
-        """The edit as compact text."""
         return format_edit(self.model_dump())
 
 

@@ -93,7 +93,6 @@ def default_optimizer(tokens: int) -> dict[str, Any]:
 
 
 def _with_optimizer(values: Any, default: Callable[[int], dict[str, Any]]) -> Any:
-    """Fill in optimizer settings in the values of a config that has ``tokens`` and ``optimizer``."""
     if not isinstance(values, Mapping):
         return values
     optimizer, tokens = values.get("optimizer", {}), parse_count(values.get("tokens"))
@@ -201,12 +200,10 @@ class TrainConfig(Config):
         return self
 
     def with_optimizer(self, **changes: object) -> Self:
-        """Return a copy with some settings of the optimizer changed."""
         return self.model_copy(update={"optimizer": self.optimizer.model_copy(update=changes)})
 
     @property
     def order_seed(self) -> int:
-        """Random seed of the data order."""
         return self.seed if self.data_seed is None else self.data_seed
 
 

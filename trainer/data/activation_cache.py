@@ -88,7 +88,6 @@ class CacheManifest(Config):
 
     @classmethod
     def from_stream(cls, stream: StreamSpec, language_model: LanguageModel, parts: int) -> CacheManifest:
-        """Manifest of an empty cache for the batches of a stream."""
         return cls(
             language_model=stream.language_model,
             language_model_dtype=str(language_model.dtype).removeprefix("torch."),
@@ -116,12 +115,10 @@ class CacheManifest(Config):
 
     @property
     def complete_buffers(self) -> int:
-        """Number of buffers of which everything has been written."""
         return len(self.files) // (len(self.layers) * self.parts)
 
     @property
     def is_complete(self) -> bool:
-        """True if all tokens have been written."""
         return self.complete_buffers * self.buffer_tokens >= self.tokens
 
 
@@ -228,7 +225,6 @@ def _awaited(folder: Path, buffer: int, is_cancelled: Callable[[], bool], group:
 
 
 def _started(folder: Path, manifest: CacheManifest) -> CacheManifest:
-    """The manifest of the cache in ``folder`` if it has the same settings, else of a new one."""
     if not (folder / MANIFEST).is_file():
         return manifest
     existing = _read_manifest(folder)
@@ -389,7 +385,6 @@ class ActivationCache:
         return self._read(layer, index, range(len(self.manifest.part_of_sequences(index))))
 
     def _read(self, layer: int, index: int, wanted: Sequence[int]) -> MlpActivations:
-        """Activations of some sequences of a cached buffer, from the files that hold them."""
         context, part_S = self.manifest.text.context_length, self.manifest.part_of_sequences(index)
         wanted_R = np.array(wanted)
         part_R = part_S[wanted_R]

@@ -53,7 +53,6 @@ class BatchPlan:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all steps."""
         return self.steps * self.batch_tokens
 
     @property
@@ -74,12 +73,10 @@ class BatchPlan:
 
     @property
     def sequences_per_buffer(self) -> int:
-        """Sequences per full buffer."""
         return self.buffer_tokens // self.context_length
 
     @property
     def steps_per_buffer(self) -> int:
-        """Steps per full buffer."""
         return self.buffer_tokens // self.batch_tokens
 
 
@@ -176,7 +173,6 @@ class LiveActivations:
 
     @property
     def device(self) -> torch.device:
-        """Device of the buffers."""
         return self.language_model.device
 
     @property

@@ -65,7 +65,6 @@ class RemoteFile:
 
 
 def is_url(text: str) -> bool:
-    """Return whether a dataset is a URL."""
     return _URL.match(text) is not None
 
 
@@ -93,7 +92,6 @@ def remote_files(url: str) -> dict[tuple[str, ...], RemoteFile]:
 
 @contextmanager
 def remote_errors(url: str) -> Iterator[None]:
-    """Turn errors of a remote place into a UserError about it."""
     try:
         yield
     except (OSError, ValueError, ImportError, RuntimeError) as error:
@@ -128,7 +126,6 @@ Convert = Callable[[object, str, str], Document]
 
 
 def is_supported(name: str) -> bool:
-    """Return whether the file name has a supported suffix."""
     return _format_and_compression(name) is not None
 
 
@@ -314,7 +311,6 @@ def _open_parquet(path: TextFile) -> pq.ParquetFile:
 
 
 def _row_groups(file: pq.ParquetFile) -> list[range]:
-    """Rows of each group."""
     sizes = (file.metadata.row_group(index).num_rows for index in range(file.num_row_groups))
     return [range(start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]
 
@@ -420,7 +416,6 @@ def _text_boundary(file: io.BufferedReader, offset: int) -> int:
 
 
 def _lines_from(file: io.BufferedReader, start: int, stop: int, source: str) -> Iterator[bytes]:
-    """Lines that start in the bytes from ``start`` to ``stop``."""
     if start:
         # From the byte before, which ends the previous line if one starts here.
         file.seek(start - 1)
@@ -436,8 +431,6 @@ def _lines_from(file: io.BufferedReader, start: int, stop: int, source: str) -> 
 
 @dataclass(frozen=True)
 class LabelledText:
-    """A text and its class."""
-
     label: str
     text: str
 

@@ -107,8 +107,6 @@ ALWAYS = GateCheck(0, -math.inf, True)
 
 @dataclass(frozen=True, eq=False)
 class EditPlan:
-    """The checked edits of one layer."""
-
     edits: tuple[Edit, ...]
     units: Mapping[int, float]
     """Expert -> its unit for ``add`` and ``set``."""
@@ -134,7 +132,6 @@ class EditPlan:
         return cls(tuple(edits), {edit.expert: units[edit.expert] for edit in edits}, tuple(checks))
 
     def at(self, progress: TextProgress, position: int) -> EditPlan | None:
-        """The plan of the token at ``position``; None if no edit applies to it."""
         if not self.depends_on_position:
             return self if self.edits else None
         shares = tuple(effect_share(edit.when, progress, position) for edit in self.edits)
@@ -348,7 +345,6 @@ class _LayerRows:
         return added_RTO.flatten(0, 1)
 
     def _earlier(self, plans: Sequence[EditPlan], rows: list[int]) -> Mapping[int, Routing]:
-        """Routing of some rows in the earlier blocks that gate tests of the plans name."""
         checks = (check for plan in plans for checks in plan.checks for check in checks)
         tokens, device = self.layer_pass.x_STI.shape[1], self.layer_pass.x_STI.device
         blocks = {check.block for check in checks if check.block is not None}

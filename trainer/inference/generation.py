@@ -176,7 +176,6 @@ class PositionMask:
     """If given, edits apply only to these positions."""
 
     def includes(self, position: int) -> bool:
-        """True if edits apply to this position."""
         within = self.first <= position and (self.end is None or position < self.end)
         return within and (self.only is None or position in self.only)
 
@@ -196,8 +195,6 @@ class SamplingState:
 
 @dataclass(eq=False)
 class SequenceState:
-    """One growing sequence of the batch."""
-
     ids: list[int]
     edits: Mapping[int, LayerEdits] = field(default_factory=dict)
     """Block -> its sparse layer and edits; other blocks keep their MLP."""
@@ -208,7 +205,6 @@ class SequenceState:
     """None for a row that only serves as a counterpart."""
 
     def plans(self, block: int, start: int, stop: int) -> list[EditPlan | None]:
-        """The plan that applies in a block at each position from ``start`` to ``stop``; None for no edit."""
         plan = self.edits[block].plan
         if not plan.edits:
             return [None] * (stop - start)
@@ -237,7 +233,6 @@ class StepOutput:
     @cached_property
     @torch.inference_mode()
     def next_tokens(self) -> Mapping[SequenceState, TokenComparison]:
-        """Next token of each sampled row, with the comparison to its counterpart."""
         index = {row: number for number, row in enumerate(self.rows)}
         samplers = {row: row.sampler for row in self.rows if row.sampler is not None}
         rows, counterparts = list(map(index.__getitem__, samplers)), [index[it.counterpart] for it in samplers.values()]
@@ -318,7 +313,6 @@ class RowBatch:
 
     @property
     def rows(self) -> Sequence[SequenceState]:
-        """All rows, in the order of a step's output."""
         return self.layout.rows
 
     @torch.inference_mode()
@@ -449,7 +443,6 @@ def _edited_blocks(layout: BatchLayout, before: Mapping[SequenceState, int], new
 
 
 def run_alone(language_model: LanguageModel, request: Any) -> Iterator[Any]:
-    """Yield the events of a ``Steering`` or a ``StrengthSweep`` that has a batch of its own."""
     batch = RowBatch(language_model)
     yield from request.join(batch)
     while not request.finished:

@@ -67,7 +67,6 @@ class _Text:
         return len(self.ids) - self.prompt_tokens
 
     def push(self, token: int, sampling: Sampling, end_tokens: frozenset[int]) -> str:
-        """Append a token and return its characters."""
         self.ids.append(token)  # the rows hold the same list
         piece = self.stream.push(token)
         self.text += piece
@@ -85,7 +84,6 @@ class _Text:
         return not self.reason and self.own is twin.counterpart and self.ids[-1] != twin.ids[-1]
 
     def fork(self, batch: RowBatch) -> None:
-        """Add separate rows for this text."""
         own, counterpart = (
             SequenceState(self.ids, row.edits, row.mask, self.progress) for row in (self.own, self.counterpart)
         )
@@ -160,7 +158,6 @@ class Steering:
 
     @property
     def finished(self) -> bool:
-        """True if every text has ended."""
         return all(text.reason for text in self.texts)
 
     def join(self, batch: RowBatch) -> Iterator[SteeringStep]:
@@ -194,7 +191,6 @@ class Steering:
             yield DoneEvent(baseline, steered, tokens_written, time.monotonic() - self._started)
 
     def rows(self) -> list[SequenceState]:
-        """The distinct rows of the texts that have not ended."""
         rows = [row for text in self.texts if not text.reason for row in (text.own, text.counterpart)]
         return list(dict.fromkeys(rows))
 
@@ -225,7 +221,6 @@ class Steering:
         return PositionMask(first, start if config.scope == "prompt" or only is not None else None, only)
 
     def _push(self, text: _Text, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> TokenEvent:
-        """Append the sampled token to a text and return its event."""
         sign = 1 if text.variant == "steered" else -1
         position, piece = text.new_tokens, text.push(comparison.id, self.config.sampling, self._end_tokens)
         return TokenEvent(
@@ -259,7 +254,6 @@ def steer(
 
 
 def saved_units(runs: Sequence[Run]) -> Units:
-    """All units that were saved with the runs by indexing."""
     return {run.name: run.units for run in runs}
 
 
@@ -298,7 +292,6 @@ def edit_plans(runs: Sequence[Run], edits: Sequence[Edit], units: Units) -> dict
 
 
 def _gate_check(test: GateTest, edited: Run, tested: Run, units: Units) -> GateCheck:
-    """A gate test of an edit of ``edited``, with its level as an activation of ``tested``."""
     last = tested.layer.config.num_experts - 1
     if test.expert > last:
         raise UserError(f"Unknown expert {test.expert}. {tested.name} has experts 0 to {last}.")
@@ -317,7 +310,6 @@ def _gate_check(test: GateTest, edited: Run, tested: Run, units: Units) -> GateC
 
 
 def _end_tokens(language_model: LanguageModel) -> frozenset[int]:
-    """Ids that end a text."""
     generation = getattr(language_model.module, "generation_config", None)
     configured = getattr(generation, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured, language_model.tokenizer.eos_token_id]

@@ -131,8 +131,6 @@ NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "abla
 
 @dataclass
 class _Texts:
-    """The texts of one variant at one strength."""
-
     kl: list[float] = field(default_factory=list)
     """One entry per token."""
     losses: list[float] = field(default_factory=list)
@@ -211,11 +209,9 @@ class StrengthSweep:
 
     @property
     def finished(self) -> bool:
-        """True if all texts have ended."""
         return all(steering.finished for steering, _ in self._writers)
 
     def rows(self) -> list[SequenceState]:
-        """The rows of the texts that have not ended."""
         return [row for steering, _ in self._writers for row in steering.rows()]
 
     def join(self, batch: RowBatch) -> Iterator[StrengthSweepStep]:

@@ -70,7 +70,6 @@ def edit_units(
 
 
 def _tests(config: SteeringConfig, steered: str) -> Iterator[tuple[tuple[str, int], GateTest]]:
-    """Run and expert of each gate test, and the test."""
     for edit in config.edits:
         for test in edit.when.gates if edit.when else ():
             yield (test.run or edit.run or steered, test.expert), test
@@ -137,7 +136,6 @@ def with_control(session: Session, config: AnySweep, steered: str) -> AnySweep:
 
 
 def _nearest_by_density(session: Session, run: str, expert: int) -> list[int]:
-    """Active experts with the densities nearest to that of one expert; empty if it has no index."""
     record = session.scalar(
         select(ExpertRecord).join(RunRecord).where(RunRecord.name == run, ExpertRecord.expert == expert)
     )

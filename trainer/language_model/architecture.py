@@ -170,7 +170,6 @@ class Architecture:
         return [linear[name] for name in inputs], linear[down]
 
     def mlp_shape(self, layer: int) -> MlpShape:
-        """Widths, activation and kind of a layer's MLP."""
         inputs, down = self.matrices(layer)
         (input_rows, input_width), (output_width, hidden_width) = _shape(inputs[0]), _shape(down)
         names = (getattr(self.config, name, None) for name in ACTIVATION_NAMES)
@@ -184,7 +183,6 @@ class Architecture:
         )
 
     def encoder_weights(self, layer: int) -> EncoderWeights:
-        """Input weights of a layer's MLP."""
         inputs, down = self.matrices(layer)
         pairs = [_weight_and_bias(module) for module in inputs]
         hidden = _shape(down)[1]

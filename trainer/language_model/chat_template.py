@@ -27,7 +27,6 @@ class Turn(Config):
 
 
 def has_chat_template(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """True if the tokenizer has a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 

@@ -36,17 +36,14 @@ class LayerPass:
 
     @cached_property
     def dense_PM(self) -> Tensor:
-        """Dense output."""
         return self._rows(self.sparse_layer.dense_output(self._x_QI))
 
     @cached_property
     def mixing_PM(self) -> Tensor:
-        """Mixing of the live routing."""
         return self.sparse_layer.mixing(self.routing)
 
     @property
     def output_PO(self) -> Tensor:
-        """Output of the sparse layer."""
         return self.sparse_layer.decode_mixed(self.dense_PM, self.mixing_PM)
 
     def contribution(self, routing: Routing) -> Tensor:
@@ -54,7 +51,6 @@ class LayerPass:
         return self.sparse_layer.contribution(self.dense_PM, routing)
 
     def at(self, positions: Tensor | slice) -> LayerPass:
-        """The pass over some tokens of the first text."""
         return LayerPass(self.sparse_layer, self.x_STI[:1, positions])
 
     @cached_property

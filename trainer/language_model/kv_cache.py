@@ -42,7 +42,6 @@ class GrowableLayer(DynamicLayer):
 
     @override
     def update(self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any) -> KeysAndValues:
-        """Append the newest tokens; return the keys and values of all tokens."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
@@ -58,17 +57,14 @@ class GrowableLayer(DynamicLayer):
 
     @property
     def pair(self) -> KeysAndValues:
-        """Keys and values of all tokens."""
         assert self.keys is not None and self.values is not None
         return self.keys, self.values
 
     def assign(self, pair: KeysAndValues) -> None:
-        """Replace the keys and values of all rows."""
         self.keys, self.values = pair
         self._buffers = None
 
     def truncate(self, length: int) -> None:
-        """Keep only the first ``length`` tokens."""
         if self.is_initialized:
             self.keys, self.values = (part[..., :length, :] for part in self.pair)
 

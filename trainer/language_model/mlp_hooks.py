@@ -199,7 +199,6 @@ class LinearKernels:
                 self._linears.append(_Linear(linear))
 
     def apply(self, stack: ExitStack) -> None:
-        """Use the kernels until ``stack`` is closed."""
         for linear in self._linears:
             replace_forward(linear.module, linear.forward, stack)
 

@@ -66,11 +66,9 @@ class MlpActivations(NamedTuple):
     output_TO: Tensor
 
     def inputs_for(self, sparse_layer: SparseLayer) -> Tensor:
-        """The input of ``sparse_layer``: the MLP's input, or its output for an autoencoder."""
         return self.output_TO if sparse_layer.reads == "mlp-output" else self.input_TI
 
     def rows(self, indices_R: Tensor) -> MlpActivations:
-        """The tokens at ``indices_R``."""
         indices_R = indices_R.to(self.input_TI.device)  # the layers of a dispatched model may be on other devices
         return MlpActivations(self.input_TI[indices_R], self.output_TO[indices_R])
 
@@ -142,17 +140,14 @@ class LanguageModel:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the weights."""
         return sum(weight.nbytes for weight in self.module.parameters())
 
     @property
     def config(self) -> Any:
-        """Hugging Face config of the text model."""
         return self.module.config.get_text_config()
 
     @property
     def max_tokens(self) -> int:
-        """Context length in tokens."""
         return self.architecture.max_tokens
 
     def check_ids(self, largest: int) -> None:
@@ -176,7 +171,6 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Device of the token ids and the logits."""
         return execution_device(self.module.get_input_embeddings()) or self.module.device
 
     def device_of(self, layer: int) -> torch.device:
@@ -185,7 +179,6 @@ class LanguageModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of the weights."""
         return self.module.dtype  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -429,16 +422,13 @@ class LanguageModel:
 
     @contextmanager
     def replace(self, layers: Mapping[int, SparseLayer]) -> Iterator[None]:
-        """Replace the MLPs of some layers by sparse layers inside the context."""
         with self.replace_mlps({index: EditedMlp(layer, mode="replace") for index, layer in layers.items()}):
             yield
 
     def mlp_shape(self, layer: int) -> MlpShape:
-        """Widths, activation and kind of a layer's MLP."""
         return self.architecture.mlp_shape(layer)
 
     def encoder_weights(self, layer: int) -> EncoderWeights:
-        """Input weights of a layer's MLP."""
         return self.architecture.encoder_weights(layer)
 
     def decoder_weight(self, layer: int) -> Tensor:

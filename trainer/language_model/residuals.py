@@ -99,7 +99,6 @@ class Residuals:
         return hidden_2TW.shape[:-1] == ids_2T.shape and agrees(actual_2TV, expected_2TV, model.dtype)
 
     def has(self, layer: int, first: int, count: int) -> bool:
-        """True if the residual streams of ``count`` sequences from index ``first`` on are stored."""
         return all((layer, first + row) in self._stored for row in range(count))
 
     def at(self, layer: int, first: int, ids_BT: Tensor) -> Tensor:
@@ -111,7 +110,6 @@ class Residuals:
         return hidden_BTW
 
     def store(self, layer: int, first: int, hidden_BTW: Tensor) -> None:
-        """Keep the residual streams of some sequences, if there is memory for them."""
         for row, hidden_TW in enumerate(hidden_BTW):
             if (layer, first + row) not in self._stored and self._bytes + hidden_TW.nbytes <= MAX_BYTES:
                 self._stored[layer, first + row] = hidden_TW.clone()
@@ -201,7 +199,6 @@ class Additions:
         )
 
     def adds_output(self, layer: int) -> bool:
-        """True if the block adds its MLP's output as it is."""
         if layer not in self._adds_output:
             width = self._language_model.mlp_shape(layer).output_width
             generator = torch.Generator().manual_seed(0)

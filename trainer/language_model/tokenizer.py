@@ -253,7 +253,6 @@ class TokenStream:
         self._start = 0
 
     def copy(self) -> TokenStream:
-        """Return an independent stream of the same text."""
         twin = copy(self)
         twin._ids = list(self._ids)
         return twin

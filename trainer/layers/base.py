@@ -229,7 +229,6 @@ class SparseLayer(nn.Module, ABC):
 
     @property
     def num_parameters(self) -> int:
-        """Number of weights and biases."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def save(self, folder: Path) -> None:

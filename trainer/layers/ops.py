@@ -125,7 +125,6 @@ def ops_for(tensor: Tensor) -> ModuleType:
 
 
 def ops_on(device: torch.device) -> ModuleType:
-    """The fastest implementation on a device."""
     return compiled_ops(device) if device.type == "cuda" else PLAIN
 
 
@@ -166,7 +165,6 @@ class _SharedPairs:
     _pairs: PairsByExpert | None = None
 
     def of(self, indices_TK: Tensor, num_experts: int) -> PairsByExpert:
-        """The pairs of these ids, of ``num_experts`` experts."""
         if self._pairs is None or len(self._pairs.offsets_N1) != num_experts + 1:
             self._pairs = pairs_by_expert(indices_TK, num_experts)
         return self._pairs

@@ -37,7 +37,6 @@ class Shards:
     """Process group; by default all processes."""
 
     def rows(self, rank: int) -> slice:
-        """Experts of a process."""
         return slice(rank * self.num_experts // self.world_size, (rank + 1) * self.num_experts // self.world_size)
 
     def all_gather(self, rows: Tensor) -> Tensor:

@@ -114,7 +114,6 @@ class _Part(NamedTuple):
 
 @contextmanager
 def _opened_parts(path: Path) -> Iterator[dict[str, list[_Part]]]:
-    """Open a file or its parts. Returns the parts of each tensor by its name."""
     paths = parts_of(path)
     with ExitStack() as opened:
         parts: dict[str, list[_Part]] = defaultdict(list)

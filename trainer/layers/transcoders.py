@@ -24,8 +24,6 @@ from mxd.trainer.layers.sharding import Shards
 
 
 class Transcoder(SparseLayer):
-    """TopK transcoder."""
-
     method: ClassVar[Method] = "transcoder"
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "direction_NO")
 

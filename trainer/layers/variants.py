@@ -123,14 +123,10 @@ class FixedThresholds(DenseGate):
 
 
 class JumpReluTranscoder(FixedThresholds, Transcoder):
-    """Transcoder with a threshold per feature."""
-
     method: ClassVar[Method] = "jumprelu-transcoder"
 
 
 class JumpReluSkipTranscoder(FixedThresholds, SkipTranscoder):
-    """Skip transcoder with a threshold per feature."""
-
     method: ClassVar[Method] = "jumprelu-skip-transcoder"
 
 
@@ -175,7 +171,6 @@ class Molt(SparseLayer):
 
     @property
     def output_projection(self) -> Tensor:
-        """The U_t of all transforms."""
         return self.writer.weight
 
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:

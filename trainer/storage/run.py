@@ -66,7 +66,6 @@ _NUMBERS = TypeAdapter(dict[Annotated[int, Field(ge=0)], Annotated[float, Field(
 
 
 def runs_folder(data: Path) -> Path:
-    """Return the folder of the run directories in a data folder."""
     return data / "runs"
 
 
@@ -193,7 +192,6 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Name of the run in the database, and of its folder."""
         return self.config.name
 
     @property
@@ -258,12 +256,10 @@ class Run:
 
     @property
     def lock(self) -> Path:
-        """Lock file held by the training process."""
         return self.folder / LOCK_FILE
 
     @property
     def is_training(self) -> bool:
-        """True if a process on this machine is training the run."""
         return is_locked(self.lock)
 
     @property
@@ -278,12 +274,10 @@ class Run:
 
     @cached_property
     def layer_config(self) -> LayerConfig:
-        """Layer config."""
         return read_layer_config(self.weights_folder)
 
     @cached_property
     def layer(self) -> SparseLayer:
-        """Trained layer, in float32 on the CPU."""
         from mxd.trainer.layers.registry import load_layer
 
         return load_layer(self.weights_folder)
@@ -309,12 +303,10 @@ class Run:
         return next(iter(checkpoints(self.folder)), None)
 
     def resume_command(self) -> str:
-        """Return the command that resumes training."""
         return resume_command(self.name, self.config.parents)
 
 
 def resume_command(name: str, parents: Sequence[str]) -> str:
-    """Return the command that resumes training, or fine-tuning if the run has parents."""
     if not parents:
         return f"mxd train --name {name} --resume"
     pattern = name.replace(parents[0], "{run}", 1)
@@ -332,7 +324,6 @@ def step_of(checkpoint: Path) -> int:
 
 
 def run_names(data: Path) -> list[str]:
-    """Return the names of all runs in a data folder, sorted."""
     return sorted(path.parent.name for path in runs_folder(data).glob(f"*/{RUN_FILE}"))
 
 
@@ -461,7 +452,6 @@ def check_no_links(folder: Path) -> None:
 
 
 def copy_files(paths: Iterable[Path], target: Path) -> None:
-    """Copy the files that exist."""
     with disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
         for path in paths:
@@ -470,5 +460,4 @@ def copy_files(paths: Iterable[Path], target: Path) -> None:
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
-    """Copy a tokenizer."""
     copy_files(sorted(path for pattern in TOKENIZER_FILES for path in source.glob(pattern)), target)

@@ -30,8 +30,6 @@ Number = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 
 @dataclass(frozen=True)
 class Metric:
-    """Training metrics of one step, as in ``MetricRecord``."""
-
     step: Whole
     tokens: Whole
     normalized_mse: Number
@@ -83,7 +81,6 @@ def delete_metrics_after(session: Session, record: RunRecord, step: int) -> None
 
 
 def metrics_of(database: Engine, run_id: int) -> list[Metric]:
-    """Return all metrics of a run in order."""
     names = Metric.__dataclass_fields__
     with Session(database) as session:
         rows = session.scalars(select(MetricRecord).where(MetricRecord.run_id == run_id).order_by(MetricRecord.step))
@@ -91,7 +88,6 @@ def metrics_of(database: Engine, run_id: int) -> list[Metric]:
 
 
 def write_metrics(run: Run, metrics: Sequence[Metric]) -> None:
-    """Write a run's metrics to its folder."""
     atomic_write(run.folder / METRICS_FILE, json.dumps([asdict(metric) for metric in metrics]) + "\n")
 
 

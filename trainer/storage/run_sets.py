@@ -67,7 +67,6 @@ _BYTES = 2**22
 
 
 def weights_digest(runs: Iterable[Run]) -> str:
-    """Return a digest of the runs' weights, to detect changes."""
     digest = blake2b(digest_size=16)
     for run in runs:
         for path in parts_of(run.weights_folder / WEIGHTS_FILE):

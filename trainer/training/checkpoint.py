@@ -106,7 +106,6 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
 
 
 def _table_moments(layer: SparseLayer) -> list[str]:
-    """Names of the moments that have one row per expert."""
     return [f"{name}/{moment}" for name in layer.expert_tables for moment in ("exp_avg", "exp_avg_sq")]
 
 

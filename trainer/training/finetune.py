@@ -83,7 +83,6 @@ class JointTrainer:
         self._outcomes: dict[int, list[_LayerOutcome]] = {}
 
     def train_step(self, ids_BT: Tensor) -> Losses:
-        """Take one step of every layer on some sequences."""
         for trainer in self.trainers.values():
             trainer.optimizer.zero_grad()
         self._outcomes = {layer: [] for layer in self.trainers}
@@ -223,7 +222,6 @@ def drop_unshared_checkpoints(folders: Sequence[Path]) -> None:
 
 
 def trainer_from_run(run: Run, config: TrainConfig, language_model: LanguageModel) -> LayerTrainer:
-    """Trainer of a copy of a run's layer."""
     layer = load_layer(run.weights_folder).to(language_model.device_of(config.layer))
     return LayerTrainer.from_layer(layer, config, BatchPlan.from_config(config).steps)
 

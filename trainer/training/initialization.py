@@ -46,7 +46,6 @@ def resolve_init(config: TrainConfig) -> Init:
 
 
 def needs_sample(config: TrainConfig) -> bool:
-    """True if the initialisation reads activations."""
     return resolve_init(config) == "examples"
 
 
@@ -132,7 +131,6 @@ def _sum(compute: Callable[..., Tensor], *tokens: Tensor) -> Tensor:
 
 
 def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
-    """Copy the encoder of the original MLP."""
     weights = language_model.encoder_weights(index)
     layer.encoder.weight.copy_(weights.weight_HI)
     layer.encoder.bias.copy_(weights.bias_H)

@@ -49,8 +49,6 @@ WARM_UP_STEPS = 3
 
 
 class Recorder(Protocol):
-    """Recorder of kernels."""
-
     def warm_up(self, work: Callable[[], LayerOutput]) -> LayerOutput:
         """Run the work as the recording will."""
 
@@ -59,8 +57,6 @@ class Recorder(Protocol):
 
 
 class CudaRecorder:
-    """Records CUDA graphs."""
-
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
@@ -172,8 +168,6 @@ ONE_PROCESS = Placement()
 
 @dataclass
 class LayerTrainer:
-    """A layer, its optimizer and its training progress."""
-
     layer: SparseLayer
     optimizer: torch.optim.AdamW
     config: TrainConfig
@@ -249,7 +243,6 @@ class LayerTrainer:
         group: ProcessGroup = SINGLE_PROCESS,
         launch: Launch = "eager",
     ) -> Self:
-        """Trainer of a layer, with a new optimizer."""
         device = next(layer.parameters()).device
         # fused: one kernel per step. The learning rate is set before each step.
         rate = torch.zeros((), device=device) if launch == "graph" else 0.0
@@ -260,14 +253,12 @@ class LayerTrainer:
         return cls(layer, optimizer, config, total_steps, last_active_N, group=group, launch=launch)
 
     def _check_recordable(self, device: torch.device) -> None:
-        """Check that steps can be recorded."""
         if device.type != "cuda":
             raise UserError(f"Only steps on NVIDIA and AMD GPUs can be recorded, not on {device}. Use --launch=eager.")
         if self.config.regularization.k_spread or not self.group.is_single:
             raise UserError("Steps with --k-spread or of several processes cannot be recorded. Use --launch=eager.")
 
     def train_step(self, batch: MlpActivations) -> LayerOutput:
-        """Take one optimizer step on a batch of activations, on any device."""
         # The activations of a cache are on one device, the layers of a dispatched language model on several.
         batch = MlpActivations(*(values.to(self.last_active_N.device) for values in batch))
         x_TI, target_TO = batch.inputs_for(self.layer), batch.output_TO
@@ -283,7 +274,6 @@ class LayerTrainer:
         return output
 
     def _begin_step(self, tokens: int) -> None:
-        """Set what differs between steps."""
         rate = learning_rate(self.config.optimizer, self.step, self.total_steps)
         for parameters in self.optimizer.param_groups:
             if isinstance(parameters["lr"], Tensor):
@@ -390,7 +380,6 @@ class LayerTrainer:
         )
 
     def expert_ranks(self) -> ExpertRanks | None:
-        """Ranks of a few experts' matrices; None if the experts are sharded or are not matrices."""
         if not isinstance(self.layer, MxD) or self.layer.shards is not None:
             return None
         count = self.layer.config.num_experts

@@ -22,8 +22,6 @@ FOLDER = "tensorboard"
 
 @dataclass(frozen=True)
 class MetricLog:
-    """Log of one run."""
-
     write: Callable[[int, Mapping[str, float]], object]
     """Logs the metrics of a step, in the units of ``mxd.trainer.storage.run_records.Metric``."""
     close: Callable[[], object]

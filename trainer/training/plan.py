@@ -136,7 +136,6 @@ class TrainSetup(NamedTuple):
 
     @property
     def grid(self) -> Grid:
-        """Processes and machines."""
         return Grid(self.processes, self.nodes)
 
     @property
@@ -191,7 +190,6 @@ class PlannedTraining:
 
     @cached_property
     def sizes(self) -> list[LayerSizes]:
-        """Sizes of each run's layer."""
         return self._sizes(self.configs)
 
     @property
@@ -207,7 +205,6 @@ class PlannedTraining:
 
     @property
     def step_tokens(self) -> int:
-        """Tokens of a step that a process trains on."""
         batch = self.stream.plan.batch_tokens
         return batch if self.setup.parallel == "runs" else batch // self.setup.processes
 
@@ -317,7 +314,6 @@ class PlannedTraining:
 
     @cached_property
     def parameters(self) -> int:
-        """Number of parameters of the model."""
         return _num_parameters(self.outline)
 
     def _sizes(self, configs: Sequence[TrainConfig]) -> list[LayerSizes]:

@@ -82,12 +82,10 @@ def fastest_dtype(device: torch.device, width: int) -> torch.dtype:
 
 
 def dtype_name(dtype: torch.dtype) -> Dtype:
-    """Name of a dtype, as in run configs."""
     return cast(Dtype, str(dtype).removeprefix("torch."))
 
 
 def dtype_of(name: Dtype) -> torch.dtype:
-    """Dtype of a name in a run config."""
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 
@@ -118,7 +116,6 @@ def in_bfloat16(config: TrainConfig) -> TrainConfig:
 
 
 def slow_dtype_warning(dtype: Dtype, device: torch.device) -> str | None:
-    """Warning if the dtype is slow on the device; None otherwise."""
     if dtype != "bfloat16" or device.type != "cpu" or has_bfloat16_units(device):
         return None
     return (

@@ -47,8 +47,6 @@ class Product:
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """Measured speed of a device."""
-
     products: dict[Product, float]
     """FLOP/s by product."""
     bytes_per_second: float
@@ -178,7 +176,6 @@ class Grid(NamedTuple):
 
     @property
     def inside(self) -> int:
-        """Processes per machine."""
         return self.processes // self.nodes
 
     def all_reduce(self, size: float, links: Links) -> float:

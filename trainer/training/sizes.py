@@ -64,7 +64,6 @@ class LayerSizes:
 
     @classmethod
     def from_config(cls, config: LayerConfig) -> LayerSizes:
-        """Sizes of a layer."""
         readers: Literal[1, 2] = 2 if config.encoder == "glu" and not method_traits(config.method).mixes_hidden else 1
         widths = config.input_width, config.hidden_width, config.output_width
         traits = method_traits(config.method).rank
@@ -97,7 +96,6 @@ class LayerSizes:
 
     @property
     def _later_weights(self) -> int:
-        """Dense weights that multiply hidden vectors."""
         if self._mixes_hidden:
             return self.hidden_width * self.output_width
         up = self.rank * self.output_width if self.rank else 0
@@ -116,7 +114,6 @@ class LayerSizes:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters."""
         return self.dense_parameters + self.table_parameters
 
     @property

@@ -194,7 +194,6 @@ class TrainingRun:
         return cls(run, trainer, database, log)
 
     def _restore(self) -> None:
-        """Load the newest checkpoint that is not damaged."""
         first_error: UserError | None = None
         for checkpoint in checkpoints(self.run.folder):
             try:
@@ -214,12 +213,10 @@ class TrainingRun:
 
     @property
     def is_done(self) -> bool:
-        """True if all steps have been taken."""
         return self.trainer.step >= self.plan.steps
 
     @property
     def checkpoint_steps(self) -> int:
-        """Number of steps between checkpoints."""
         return max(1, self.run.config.checkpoint_every // self.plan.batch_tokens)
 
     @property
@@ -430,7 +427,6 @@ def train_layers(
 
 
 def _ranks(configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup) -> list[int]:
-    """Rank of the process that trains each run."""
     layers = [build_layer_config(config, language_model.architecture) for config in configs]
     shares = spread([LayerSizes.from_config(layer).step_flops_per_token for layer in layers], group.world_size)
     return [next(rank for rank, share in enumerate(shares) if run in share) for run in range(len(configs))]

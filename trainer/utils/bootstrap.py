@@ -43,7 +43,6 @@ class Bootstrap:
         self._weights_BS: Floats = self._generator.multinomial(sequences, share_S, size=resamples) / sequences
 
     def mean(self, values_S: Floats) -> Interval:
-        """Interval of the mean."""
         return _interval(float(values_S.mean()), self._weights_BS @ values_S)
 
     def ratio(self, numerator_S: Floats, denominator_S: Floats) -> Interval:

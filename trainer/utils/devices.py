@@ -17,8 +17,6 @@ KNOWN = "auto, auto-map, cpu, cuda, xpu, mps, or the number of a device as in cu
 
 
 class DeviceMemory(NamedTuple):
-    """Memory of a device, in bytes."""
-
     free: int
     total: int
 
@@ -49,7 +47,6 @@ def named_device(name: str) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """Name of a device, for display."""
     if device.type == "cpu":
         return f"CPU, {torch.get_num_threads()} threads"
     named: Any = getattr(getattr(torch, device.type), "get_device_name", None)

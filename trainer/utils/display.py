@@ -15,7 +15,6 @@ CELL = "padding:2px 12px 2px 0;vertical-align:top;text-align:left"
 
 
 def labelled_values(pairs: Iterable[tuple[str, str]]) -> str:
-    """One line of names and values, separated by dots."""
     return "<div>" + " · ".join(f"{escape(name)} <b>{escape(value)}</b>" for name, value in pairs) + "</div>"
 
 
@@ -74,7 +73,6 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_run(name: str, known: Iterable[str]) -> str:
-    """Return the error message for a run that does not exist."""
     names = list(known)
     if not names:
         return f"Unknown run '{name}'. There are no runs yet. Train one with 'mxd train'."
@@ -82,5 +80,4 @@ def unknown_run(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_expert(expert: int, run: str, num_experts: int) -> str:
-    """Return the error message for an expert id that a run does not have."""
     return f"Unknown expert {expert}. Run '{run}' has experts 0 to {num_experts - 1}."

@@ -97,7 +97,6 @@ class Peers:
         return first.decode().startswith(f"{self.rank}:")
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
-        """``ProcessGroup.take_turn`` of several processes."""
         self._turns += 1
         done = f"turn {self._turns}"
         if self.rank == 0:
@@ -172,7 +171,6 @@ class ProcessGroup:
 
     @property
     def is_single(self) -> bool:
-        """True if there is only one process."""
         return self.world_size == 1
 
     @property
@@ -233,7 +231,6 @@ class ProcessGroup:
         return torch.cat(parts) if parts is not None and self.rank in to else None
 
     def all_items(self, items: list[T]) -> list[T]:
-        """Concatenate the items of all processes."""
         if self.is_single:
             return items
         lists: list[list[T]] = [[] for _ in range(self.world_size)]
@@ -241,7 +238,6 @@ class ProcessGroup:
         return list(chain.from_iterable(lists))
 
     def barrier(self) -> None:
-        """Wait until all processes have called it."""
         self.sum_(torch.zeros(1))
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
@@ -256,7 +252,6 @@ class ProcessGroup:
             torch.distributed.send_object_list([content], to)
 
     def receive(self, number: int, source: int) -> list[Any]:
-        """Receive objects of ``send``."""
         received = [[None] for _ in range(number)]
         for content in received:
             torch.distributed.recv_object_list(content, source)
@@ -287,7 +282,6 @@ def with_gradient(rows: Tensor, collective: Collective, transpose: Collective) -
 
 
 def under_torchrun() -> bool:
-    """True if ``torchrun`` started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 

@@ -72,7 +72,6 @@ def read_json(path: Path) -> Any:
 
 
 def atomic_write(target: Path, content: str) -> None:
-    """Replace a text file atomically."""
     partial = target.with_name(f".{target.name}.partial")
     with disk_errors(target):
         partial.write_text(content, "utf-8")
@@ -133,7 +132,6 @@ def is_locked(path: Path) -> bool:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -205,7 +203,6 @@ def first_line(error: Exception) -> str:
 
 
 def endpoint() -> str:
-    """URL of the Hub: ``HF_ENDPOINT``, or the public one."""
     from huggingface_hub import constants
 
     url: str = constants.ENDPOINT

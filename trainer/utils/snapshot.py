@@ -63,15 +63,9 @@ def change_shade(share: float) -> str:
 
 
 class Block(Protocol):
-    """A part of a snapshot."""
+    def html(self) -> str: ...
 
-    def html(self) -> str:
-        """Return the block as HTML."""
-        ...
-
-    def markdown(self) -> str:
-        """Return the block as Markdown."""
-        ...
+    def markdown(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -82,12 +76,10 @@ class Pair:
     """Name and tokens of each."""
 
     def html(self) -> str:
-        """Return one column per text."""
         columns = (f"<div><h2>{escape(name)}</h2>{_text(tokens)}</div>" for name, tokens in self.texts)
         return f'<section class="pair">{"".join(columns)}</section>'
 
     def markdown(self) -> str:
-        """Return one quotation per text."""
         parts = []
         for name, tokens in self.texts:
             lines = "".join(token.text for token in tokens).splitlines() or [""]
@@ -99,8 +91,6 @@ class Pair:
 
 @dataclass(frozen=True)
 class ChangeScale:
-    """Legend of the shades of changes."""
-
     name: str
     largest: float
     """Change at the ends of the scale."""
@@ -112,7 +102,6 @@ class ChangeScale:
         return f'<p class="scale">{escape(self.name)} −{self.largest:g} {boxes} +{self.largest:g}</p>'
 
     def markdown(self) -> str:
-        """Return nothing: Markdown has no shades."""
         return ""
 
 
@@ -124,7 +113,6 @@ class Lines:
     texts: Sequence[tuple[str, Sequence[Token]]]
 
     def html(self) -> str:
-        """Return one line per text."""
         lines = (f"<div><h2>{escape(name)}</h2>{_text(tokens)}</div>" for name, tokens in self.texts)
         title = f"<h2>{escape(self.title)}</h2>" if self.title else ""
         return f'<section class="lines">{title}{"".join(lines)}</section>'
@@ -137,19 +125,15 @@ class Lines:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts."""
-
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
     def html(self) -> str:
-        """Return the table."""
         head = "".join(f"<th>{escape(name)}</th>" for name in self.head)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
         return f'<section class="wide"><table><tr>{head}</tr>{body}</table></section>'
 
     def markdown(self) -> str:
-        """Return the table."""
         return _markdown_table([*map(_markdown, self.head)], [[*map(_markdown, row)] for row in self.rows])
 
 
@@ -162,7 +146,6 @@ class Histogram:
     high: float
 
     def html(self) -> str:
-        """Return the bars as SVG."""
         top = max(max(self.counts, default=0).bit_length(), 1)
         bars = "".join(
             f'<rect x="{place}" y="{100 - height}" width=".85" height="{height}"/>'
@@ -176,7 +159,6 @@ class Histogram:
         return f'<section class="bars"><h2>{escape(self.title)}, 0 to {self.high:g}</h2>{picture}</section>'
 
     def markdown(self) -> str:
-        """Return nothing: Markdown has no figures."""
         return ""
 
 
@@ -190,7 +172,6 @@ class Grid:
     """Name, label, and the cells by column."""
 
     def html(self) -> str:
-        """Return a table that scrolls sideways if it is wide."""
         head = "".join(
             f"<th{_attributes(token)}><span>{escape(_shown(token.text))}</span></th>" for token in self.columns
         )
@@ -205,7 +186,6 @@ class Grid:
         return f'<section class="wide">{table}</section>'
 
     def markdown(self) -> str:
-        """Return a table of the rows with their strongest cells."""
         rows = []
         for name, label, cells in self.rows:
             found = [(token, self.columns[place].text) for place, tokens in cells.items() for token in tokens]
@@ -231,20 +211,16 @@ class Origin:
     """(run, expert) -> label."""
 
     def label(self, run: str, expert: int) -> str:
-        """Label of an expert; empty if there is none."""
         return self.labels.get((run, expert), "")
 
     def named(self, run: str, expert: int) -> str:
-        """Number of an expert, with its label if there is one."""
         label = self.label(run, expert)
         return f"{expert} ({label})" if label else str(expert)
 
     def titled(self, run: str) -> str:
-        """Name of a run, with the language model if it is known."""
         return f"{run}, {self.model}" if self.model else run
 
     def facts(self) -> list[tuple[str, str]]:
-        """Names and values for the end of a snapshot."""
         runs = [pair for run, digest in self.weights.items() for pair in (("run", run), ("weights", digest))]
         return [*runs, *((f"seed of {drawn}", str(seed)) for drawn, seed in self.seeds.items())]
 
@@ -266,7 +242,6 @@ class Snapshot:
     origin: Origin = UNKNOWN
 
     def fragment(self) -> str:
-        """Return the snapshot without its style."""
         note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
         command = f"<pre>{escape(self.origin.command)}</pre>" if self.origin.command else ""
         made = _facts([*self.origin.facts(), ("made with", "MxD Explorer")])
@@ -278,7 +253,6 @@ class Snapshot:
         )
 
     def html(self) -> str:
-        """Return a page that needs no network."""
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width">'
@@ -289,7 +263,6 @@ class Snapshot:
         )
 
     def markdown(self) -> str:
-        """Return the snapshot as GitHub's Markdown."""
         origin = [f"{name} {value}" for name, value in self.origin.facts()]
         parts = [
             f"### {_markdown(self.title)}",

@@ -30,7 +30,6 @@ class Preset:
 
     @classmethod
     def read(cls, path: Path) -> Preset:
-        """Read a preset file."""
         values = tomllib.loads(path.read_text("utf-8"))
         return cls(
             name=path.stem,
@@ -43,12 +42,10 @@ class Preset:
 
 
 def presets() -> tuple[Preset, ...]:
-    """All presets, sorted by name."""
     return tuple(Preset.read(path) for path in sorted(FOLDER.glob("*.toml")))
 
 
 def preset_file(name: str) -> Path | None:
-    """File of a preset, or None if there is no preset of this name."""
     return next((path for path in FOLDER.glob("*.toml") if path.stem == name), None)
 
 

@@ -67,7 +67,6 @@ class TemplateProcess:
         return stdout.readline()
 
     def close(self) -> None:
-        """End the process."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()

@@ -49,7 +49,6 @@ def check_tokenizer_files(folder: Path) -> None:
 
 @lru_cache(256)
 def _problem(stamps: tuple[tuple[str, int, int], ...]) -> str:
-    """Return what is wrong; empty if nothing is."""
     digest = hashlib.sha256()
     for path, size, _ in stamps:
         digest.update(f"{Path(path).name} {size}\n".encode())

@@ -54,7 +54,6 @@ def _growth(tokenizer: dict[str, Any]) -> str:
 
 
 def _steps(step: Any) -> Iterator[dict[str, Any]]:
-    """Steps of a sequence of sequences, in order."""
     waiting = [step]
     while waiting:
         step = waiting.pop()
@@ -66,7 +65,6 @@ def _steps(step: Any) -> Iterator[dict[str, Any]]:
 
 
 def _factor(step: dict[str, Any]) -> float:
-    """Largest growth of a text by one step."""
     content = step.get("content")
     if step.get("type") != "Replace" or not isinstance(content, str):
         return 1.0

@@ -30,8 +30,6 @@ ACTIVE = np.dtype([("position", "<u2"), ("activation", "<f4"), ("rank", "<u2")])
 
 
 def _reports_damage(decoder: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a decoder: invalid data raises ``DamagedDatabaseError``."""
-
     @wraps(decoder)
     def decode(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
@@ -70,7 +68,6 @@ def pack_all(numbers_M: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
 
 
 def unpack(packed: bytes) -> list[int]:
-    """Decode the output of ``pack``."""
     if packed.isascii():
         return list(packed)
     numbers, number, shift = [], 0, 0
@@ -146,7 +143,6 @@ class PackedLists:
 
     @classmethod
     def of(cls, lists: Sequence[bytes]) -> Self:
-        """Concatenate one output of ``pack`` per row."""
         return cls(b"".join(lists), np.cumsum([0, *map(len, lists)], dtype=np.int64))
 
     def numbers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -154,7 +150,6 @@ class PackedLists:
         return unpack_all(self.packed), count_packed(self.packed, self.ends)
 
     def lists(self) -> list[list[int]]:
-        """Return all lists."""
         numbers, ends = self.numbers()
         flat = numbers.tolist()
         return [flat[start:stop] for start, stop in pairwise(ends.tolist())]
@@ -162,7 +157,6 @@ class PackedLists:
 
 @_reports_damage
 def unpack_token_ids(packed: bytes) -> NDArray[np.uint32]:
-    """Decode a ``PackedTokenIds`` value."""
     return np.array(unpack(packed), TOKEN_IDS)
 
 
@@ -219,8 +213,6 @@ class PackedActive(_Packed[bytes]):
 
 
 class PackedCounts(_Packed[list[int]]):
-    """List of counts."""
-
     cache_ok = True
 
     @staticmethod
@@ -233,8 +225,6 @@ class PackedCounts(_Packed[list[int]]):
 
 
 class PackedPairs(_Packed[list[list[int]]]):
-    """List of pairs of integers."""
-
     cache_ok = True
 
     @staticmethod
@@ -253,7 +243,6 @@ def pack_routed(counts_L: NDArray[np.int64], experts_P: NDArray[np.int64], num_e
 
 
 def unpack_routed(counts: bytes, experts: bytes, num_experts: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Decode the output of ``pack_routed``."""
     return (
         np.frombuffer(counts, "<u2").astype(np.int64),
         np.frombuffer(experts, _expert_type(num_experts)).astype(np.int64),

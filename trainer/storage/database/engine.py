@@ -85,7 +85,6 @@ def _open_read_only(path: Path, _dialect: Any, _record: Any, _args: Any, paramet
 
 
 def is_writable(path: Path) -> bool:
-    """Return whether this process may write a file."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -217,7 +216,6 @@ def database_error_message(error: DBAPIError) -> str | None:
 
 
 def cannot_open(location: URL, error: DBAPIError) -> UserError:
-    """Return the error to raise when a database cannot be opened."""
     reason = " ".join(str(error.orig).split())
     if location.get_backend_name() == "sqlite":
         advice = f"Choose another with --database. If the file is damaged: {KEEP_LABELS}"

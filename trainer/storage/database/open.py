@@ -67,7 +67,6 @@ class MigrationChain:
 
     @property
     def table(self) -> Table:
-        """The version table, as Alembic creates it."""
         name = f"{self.owner}_version"
         key = PrimaryKeyConstraint("version_num", name=f"{name}_pkc")
         return Table(name, MetaData(), Column("version_num", String(32), nullable=False), key)
@@ -163,7 +162,6 @@ IN_MEMORY = "sqlite://"
 
 
 def sqlite_url(data: Path) -> str:
-    """Return the URL of the SQLite file in the data folder ``data``."""
     return sqlite_file_url(data / "mxd.sqlite")
 
 

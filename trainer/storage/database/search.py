@@ -58,7 +58,6 @@ def search_body(windows: Iterable[str]) -> str:
 
 
 def search_table(run_id: int) -> str:
-    """Return the name of a run's table in SQLite."""
     return f"search_{int(run_id)}"
 
 
@@ -94,7 +93,6 @@ def make_search_table(session: Session, run_id: int) -> None:
 
 
 def insert_search(session: Session, run_id: int, bodies: Iterable[tuple[int, str]]) -> None:
-    """Insert (expert, document) pairs."""
     if _is_postgresql(session):
         query = "INSERT INTO search_documents (run_id, expert, body) VALUES (:run, :expert, CAST(:body AS tsvector))"
         rows = [{"run": run_id, "expert": expert, "body": _tsvector(body)} for expert, body in bodies]
@@ -106,7 +104,6 @@ def insert_search(session: Session, run_id: int, bodies: Iterable[tuple[int, str
 
 
 def _tsvector(body: str) -> str:
-    """A document as a tsvector literal."""
     places: dict[str, list[int]] = {}
     for place, word in enumerate(split_words(body)[:LAST_POSITION], start=1):
         if word != GAP_WORD:
@@ -123,7 +120,6 @@ def delete_search(session: Session, run_id: int) -> None:
 
 
 def count_documents(session: Session, run_id: int) -> int:
-    """Return the number of documents of a run."""
     if _is_postgresql(session):
         query = text("SELECT count(*) FROM search_documents WHERE run_id = :run")
         return int(session.scalar(query, {"run": run_id}) or 0)
@@ -281,7 +277,6 @@ _LETTERS = _Letters()
 
 
 def split_words(written: str) -> list[str]:
-    """Split a text into normalised words."""
     # First as a whole, because letters may be typed in parts: Hangul in jamo, kana with a voiced mark.
     return [word[:MAX_WORD] for word in unicodedata.normalize("NFKC", written).translate(_LETTERS).split()]
 

@@ -68,7 +68,6 @@ class ImportedLayer:
 
     @property
     def num_experts(self) -> int:
-        """Number of experts N."""
         return len(self.tensors["gate.weight"])
 
 
@@ -80,25 +79,21 @@ class SourceSettings:
     where: str
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return a positive integer."""
         value = self.values.get(name, default)
         if type(value) is not int or value < 1:
             raise UserError(f"Invalid config: {self.where} needs a positive integer '{name}'.")
         return value
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a string."""
         value = self.values.get(name, default)
         if not isinstance(value, str):
             raise UserError(f"Invalid config: {self.where} needs a string '{name}'.")
         return value
 
     def flag(self, name: str) -> bool:
-        """Return whether a value is true; missing values are false."""
         return self.values.get(name) is True
 
     def part(self, name: str) -> SourceSettings:
-        """Return a nested config, empty if missing."""
         value = self.values.get(name)
         return SourceSettings(value if isinstance(value, dict) else {}, self.where)
 
@@ -113,7 +108,6 @@ class SourceSettings:
             )
 
     def tokens(self, name: str) -> int:
-        """Return a count, or 0 if missing."""
         value = self.values.get(name)
         return value if type(value) is int and value > 0 else 0
 
@@ -143,7 +137,6 @@ class SourceTensors:
         }
 
     def pop(self, name: str) -> Tensor:
-        """Return a required tensor in float32."""
         if name not in self.values:
             names = ", ".join(sorted(self.values)[:12]) or "none"
             raise UserError(f"Missing tensor: {name} in {self.where}. Its tensors: {names}.")

@@ -68,7 +68,6 @@ def write_vectors(run: Run, format: VectorFormat, vectors: Mapping[int, Tensor],
 
 
 def _write_gguf(run: Run, vectors: Mapping[int, Tensor], folder: Path) -> None:
-    """Write one file ``expert-N.gguf`` per expert."""
     from gguf import GGUFWriter
 
     from mxd.trainer.language_model.loading import load_outline

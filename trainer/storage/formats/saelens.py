@@ -97,7 +97,6 @@ WRITTEN_FOR = "6.54.12"
 
 
 def write_saelens(run: Run, folder: Path) -> None:
-    """Write a run's layer into an existing folder."""
     layer, config = run.layer, portable(run.config, None)
     settings: dict[str, Any]
     if isinstance(layer, FixedThresholds | Autoencoder):

@@ -42,7 +42,6 @@ class MxDConfig(SAEConfig):  # type: ignore[misc]
         return ARCHITECTURE
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON values."""
         values: dict[str, Any] = super().to_dict()
         return values
 
@@ -53,13 +52,11 @@ class MxDLayer(SAE):  # type: ignore[misc]
     cfg: MxDConfig
 
     def initialize_weights(self) -> None:
-        """Build the layer, without meaningful weights."""
         with torch.device(self.cfg.device):
             self.layer = build_layer(LayerConfig.model_validate(self.cfg.layer))
 
     @property
     def d_out(self) -> int:
-        """Output width O."""
         return self.cfg.d_out
 
     def encode(self, x: Tensor) -> Tensor:
@@ -92,7 +89,6 @@ class MxDLayer(SAE):  # type: ignore[misc]
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any]) -> MxDLayer:
-        """Build a layer without meaningful weights from a config."""
         return cls(MxDConfig(**filter_valid_dataclass_fields(config_dict, MxDConfig)))
 
 

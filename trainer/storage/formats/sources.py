@@ -34,8 +34,6 @@ _LAYER_FILE = re.compile(r"^layer_(\d+)\.safetensors$")
 
 @dataclass(frozen=True)
 class Source:
-    """A collection of files."""
-
     name: str
     """Absolute path, or name of a repo."""
     revision: str | None
@@ -71,7 +69,6 @@ def open_source(source: str) -> Source:
 
 
 def _repository(name: str, revision: str | None) -> Source:
-    """A Hugging Face Hub repo at one commit."""
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
@@ -100,8 +97,6 @@ def _repository(name: str, revision: str | None) -> Source:
 
 @dataclass(frozen=True)
 class CheckpointPart:
-    """A layer in a source."""
-
     format: ImportFormat
     name: str
     """Folder or file within the source; empty for the source itself."""
@@ -137,7 +132,6 @@ class _PlainLoader(yaml.SafeLoader):
     """Reads YAML without aliases: a few lines of them describe a value of any size."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Raise an error at an alias."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases are not supported")
         return super().compose_node(parent, index)
