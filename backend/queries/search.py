@@ -27,7 +27,6 @@ from mxd.trainer.config.analysis import FUNCTION_WORDS
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.search import (
     SEARCH_MARGIN,
-    Ranked,
     best_experts_with,
     experts_with,
     is_beginning,
@@ -114,11 +113,11 @@ def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int
     words = tuple(words_of(typed))
     if not words:
         return ()
-    run_id, ranks = browsed.record.id, Ranked(CANDIDATES, MAX_RANKED)
-    ranked = best_experts_with(session, run_id, words, "whole", ranks)
+    run_id, limits = browsed.record.id, (CANDIDATES, MAX_RANKED)
+    ranked = best_experts_with(session, run_id, words, "whole", *limits)
     if len(ranked) >= MAX_RANKED or not is_beginning(words[-1]):
         return ranked
-    beginning = best_experts_with(session, run_id, words, "beginning", ranks)
+    beginning = best_experts_with(session, run_id, words, "beginning", *limits)
     return tuple(dict.fromkeys([*ranked, *beginning]))[:MAX_RANKED]
 
 

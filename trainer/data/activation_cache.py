@@ -64,19 +64,14 @@ class CacheManifest(Config):
     language_model_dtype: str
     """Data type of the forward passes."""
     text: TextConfig
-    """Dataset."""
     text_fingerprint: str
     """Fingerprint of the dataset's files."""
     seed: int
-    """Random seed of the data order."""
     layers: tuple[int, ...]
-    """Layer indices, ascending."""
     buffer_tokens: int
-    """Tokens per full buffer."""
     default_start_token: str
     """Start token of a text that names none."""
     tokens: int
-    """Number of tokens to cache."""
     parts: int = 1
     """Files per buffer and layer: the number of processes that began the cache."""
     step_sequences: int = 1
@@ -265,7 +260,6 @@ class ActivationCache:
     manifest: CacheManifest
     """As last read: another job may be writing the cache."""
     device: torch.device
-    """Device of the buffers."""
     is_cancelled: Callable[[], bool] | None = None
     """Function that says whether to stop waiting for the job that writes the cache; None without such a job."""
     verified: set[str] = dataclass_field(default_factory=set)

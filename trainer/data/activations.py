@@ -154,7 +154,6 @@ class ActivationBuffer:
     """Activations of some sequences, and the random order in which steps take their tokens."""
 
     captured: Mapping[int, MlpActivations]
-    """Activations by layer index."""
     order_T: torch.Tensor
     start: TextPosition = TEXT_START
     """Position in the text at or before the first sequence."""

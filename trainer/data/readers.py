@@ -95,9 +95,8 @@ def remote_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, ImportError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300].rstrip(".:; ") or type(error).__name__
         raise UserError(
-            f"Cannot read {url}: {reason}. Check the address and your access, or use a local file."
+            f"Cannot read {url}: {one_line(error)}. Check the address and your access, or use a local file."
         ) from error
 
 

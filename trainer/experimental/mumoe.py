@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.layers.base import Routing
-from mxd.trainer.layers.mxd import GluMxD, MlpMxD, MxD
+from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import register_layers
 from mxd.trainer.layers.sharding import Shards
 
@@ -76,15 +76,7 @@ class LowRankMxD(MxD):
         return matrix_HO
 
 
-class MlpLowRankMxD(LowRankMxD, MlpMxD):
-    """Low-rank MxD for a plain MLP."""
-
-
-class GluLowRankMxD(LowRankMxD, GluMxD):
-    """Low-rank MxD for a gated linear unit."""
-
-
-register_layers("low-rank-mxd", MlpLowRankMxD, GluLowRankMxD)
+register_layers("low-rank-mxd", LowRankMxD)
 
 
 class TensorRingMxD(LowRankMxD):
@@ -113,12 +105,4 @@ class TensorRingMxD(LowRankMxD):
         return torch.bmm(mixing_TM.reshape(shape), dense_TM.reshape(shape)).flatten(1)
 
 
-class MlpTensorRingMxD(TensorRingMxD, MlpMxD):
-    """Tensor-ring MxD for a plain MLP."""
-
-
-class GluTensorRingMxD(TensorRingMxD, GluMxD):
-    """Tensor-ring MxD for a gated linear unit."""
-
-
-register_layers("tensor-ring-mxd", MlpTensorRingMxD, GluTensorRingMxD)
+register_layers("tensor-ring-mxd", TensorRingMxD)

@@ -48,7 +48,6 @@ class TextProgress:
 
     prompt_tokens: int = 0
     stop_texts: frozenset[str] = frozenset()
-    """Texts that end edits."""
     ended: dict[str, int] = field(default_factory=dict)
     """Stop text -> position of the token that completed it."""
 

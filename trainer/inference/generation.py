@@ -46,13 +46,10 @@ class TokenComparison(NamedTuple):
     log_probability: float
     """Log-probability of the sampled token under its own variant, in nats."""
     counterpart_log_probability: float
-    """Log-probability of the sampled token under the counterpart, in nats."""
     kl: float
     """KL divergence from the own distribution to the counterpart's, in nats."""
     alternatives: tuple[Alternative, ...]
-    """Most probable tokens under the own variant."""
     counterpart_alternatives: tuple[Alternative, ...]
-    """Most probable tokens under the counterpart."""
 
 
 def _alternatives(
@@ -221,9 +218,7 @@ class StepOutput:
     language_model: LanguageModel
     rows: Sequence[SequenceState]
     logits_BV: Tensor
-    """Next-token logits of each row."""
     log_p_BV: Tensor
-    """Next-token log-probabilities of each row."""
     blocks: Mapping[int, EditedBlock]
     batch_rows: Sequence[int]
     """Index of each row in the forward pass."""
@@ -281,10 +276,8 @@ class BatchLayout:
         for key, row in zip(keys, self.rows, strict=True):
             first.setdefault(key, row)
         self.texts = list(first.values())
-        """First row of each text."""
         text = {key: index for index, key in enumerate(first)}
         self.text_of = [text[key] for key in keys]
-        """Index of each row's text."""
 
     def sources(
         self, num_blocks: int, target: BatchLayout, parents: Mapping[SequenceState, SequenceState]

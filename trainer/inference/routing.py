@@ -80,7 +80,6 @@ NUM_PREDICTIONS = 6
 KL_CHUNK = 16
 """Tokens whose distributions are compared at a time."""
 BLOCK = 64
-"""Tokens of the vocabulary per block of ``top_ids``."""
 
 
 @torch.inference_mode()

@@ -60,7 +60,6 @@ class _Text:
     progress: TextProgress
     text: str = ""
     reason: Reason | None = None
-    """Reason why the text ended; None while it grows."""
 
     @property
     def new_tokens(self) -> int:
@@ -102,7 +101,6 @@ class Steering:
     run: Run
     config: SteeringConfig
     baseline: Mapping[int, LayerEdits]
-    """Block -> its sparse layer without edits."""
     steered: Mapping[int, LayerEdits]
     """Block -> its sparse layer with the edits; ``baseline`` itself if there are none."""
     prompt: list[int]

@@ -53,7 +53,6 @@ from mxd.trainer.storage.run import Run
 
 NUM_PROMOTED = 20
 TEXTS_PER_BATCH = 16
-"""Texts that one forward pass reads."""
 TokenIds = tuple[int, ...]
 
 
@@ -67,7 +66,6 @@ class Concept:
     unit: float
     """99th percentile of the expert's gate activation."""
     prompt: Sequence[int]
-    """Token ids of the prompt, with the start token."""
 
     @torch.inference_mode()
     def mean_activations(self, texts: Sequence[TokenIds]) -> dict[TokenIds, float]:
@@ -132,13 +130,10 @@ NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "abla
 @dataclass
 class _Texts:
     kl: list[float] = field(default_factory=list)
-    """One entry per token."""
     losses: list[float] = field(default_factory=list)
     """One entry per token: loss without edits, in nats."""
     ids: dict[int, TokenIds] = field(default_factory=dict)
-    """Sample -> its new tokens."""
     first: str = ""
-    """First sample."""
 
     def add_token(self, token: TokenEvent) -> None:
         own_log_probability = math.log(max(token.probability, 1e-300))

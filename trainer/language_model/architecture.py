@@ -47,7 +47,6 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 """Activation name in a Hugging Face config -> activation of a sparse layer."""
 ACTIVATION_NAMES = ("hidden_activation", "hidden_act", "activation_function")
-"""Names of the activation in configs."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,6 @@ class Architecture:
 
     def __init__(self, module: PreTrainedModel, source: str) -> None:
         self.config: Any = module.config.get_text_config()
-        """Hugging Face config of the text model."""
         self.source = source
         self.blocks = find_blocks(module, getattr(self.config, "num_hidden_layers", None))
         embedding: Any = module.get_input_embeddings()

@@ -27,7 +27,6 @@ from typing_extensions import override
 from mxd.trainer.errors import check_overrides
 
 SPARE_TOKENS = 64
-"""Tokens that a buffer is enlarged by at a time."""
 
 KeysAndValues = tuple[Tensor, Tensor]
 

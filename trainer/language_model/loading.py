@@ -84,7 +84,6 @@ DeviceMap = Mapping[str, str | int | torch.device] | Literal["auto"]
 """Module name -> device, as in transformers and accelerate; ``auto`` fills all devices evenly."""
 INDEX = "model.safetensors.index.json"
 WEIGHTS_NAMED = 3
-"""Weights that an error message names at most."""
 
 
 def choose_device(device: str) -> torch.device:

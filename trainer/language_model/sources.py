@@ -33,7 +33,6 @@ SUFFIX = ".gguf"
 PACKAGE = "package:"
 """Prefix of a source that is the GGUF file of an installed Python package."""
 ORIGIN_FILE = "gguf.json"
-"""File in a cache folder with the origin of the model."""
 ORIGIN_KEYS = ("general.name", "general.organization", "general.license", "general.source.url")
 CACHE_VERSION = 1
 """Part of the folder name; increase it when the conversion changes."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""Character that replaces bytes that are not valid UTF-8."""
 DOCUMENT_SEPARATOR = "<|endoftext|>"
 """Token between documents in the pretraining of GPT-2, Pythia, Qwen, SmolLM2 and many others."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")

@@ -118,9 +118,7 @@ class LayerOutput(NamedTuple):
     output_TO: Tensor
     routing: Routing
     dense_TM: Tensor
-    """Result of ``SparseLayer.dense_output``."""
     mixing_TM: Tensor
-    """Result of ``SparseLayer.mixing``."""
 
 
 class SparseLayer(nn.Module, ABC):

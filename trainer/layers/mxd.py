@@ -18,7 +18,6 @@ Shapes: T tokens, I input width, H hidden width, O output width, M mixing width 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mxd.trainer.config import Activation, LayerConfig, Method
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.layers.base import Routing, SparseLayer, drawn_bias, drawn_weight
 from mxd.trainer.layers.ops import PAIRS_AT_A_TIME
 from mxd.trainer.layers.sharding import Shards
@@ -49,7 +49,7 @@ TINY = 1e-20
 
 
 class MxD(SparseLayer):
-    """Mixture of Decoders. Subclasses differ only in the encoder."""
+    """Mixture of Decoders."""
 
     method: ClassVar[Method] = "mxd"
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "scaling_NO")
@@ -72,10 +72,15 @@ class MxD(SparseLayer):
         if config.mixing == "centred":
             self.register_buffer("mixing_centre_M", torch.zeros(self.mixing_width))
         self.activation = ACTIVATIONS[config.activation]
+        is_gated = config.encoder == "glu" and not method_traits(self.method).mixes_hidden
+        self.encoder_gate = nn.Linear(config.input_width, config.hidden_width) if is_gated else None
 
-    @abstractmethod
     def encode(self, x_TI: Tensor) -> Tensor:
         """Hidden vector z that all experts read, [T, H]."""
+        hidden_TH: Tensor = self.encoder(x_TI)
+        if self.encoder_gate is None:
+            return self.activation(hidden_TH)
+        return self.activation(self.encoder_gate(x_TI)) * hidden_TH
 
     @property
     def mixing_width(self) -> int:
@@ -161,22 +166,3 @@ def _weights(values_TM: Tensor, centre_M: Tensor) -> Tensor:
     distances_T1 = torch.linalg.vector_norm(values_TM - centre_M, dim=1, keepdim=True)
     smallest_T1 = SMALLEST_DISTANCE * (norms_T1 + torch.linalg.vector_norm(centre_M))
     return torch.where(distances_T1 > 0, 1 / torch.maximum(distances_T1, smallest_T1), 0)
-
-
-class MlpMxD(MxD):
-    """MxD for a plain MLP: z = act(x E + b_e)."""
-
-    def encode(self, x_TI: Tensor) -> Tensor:
-        return self.activation(self.encoder(x_TI))
-
-
-class GluMxD(MxD):
-    """MxD for a gated linear unit: z = act(x E_g + b_g) * (x E + b_e)."""
-
-    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
-        super().__init__(config, shards)
-        self.encoder_gate = nn.Linear(config.input_width, config.hidden_width)
-
-    def encode(self, x_TI: Tensor) -> Tensor:
-        hidden_TH: Tensor = self.activation(self.encoder_gate(x_TI)) * self.encoder(x_TI)
-        return hidden_TH

@@ -85,7 +85,6 @@ class PairsByExpert(NamedTuple):
     order_P: Tensor
     """Place t * K + k of each pair."""
     tokens_P: Tensor
-    """Token of each pair."""
     offsets_N1: Tensor
     """First pair of each expert, and the number of pairs, [N + 1]."""
 
@@ -116,7 +115,6 @@ def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, pairs: PairsByExpert) -> 
 
 
 PLAIN = sys.modules[__name__]
-"""The plain operations: this module."""
 
 
 def ops_for(tensor: Tensor) -> ModuleType:

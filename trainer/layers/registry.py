@@ -12,36 +12,21 @@ from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.layer import WEIGHTS_FILE, method_traits, read_layer_config
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer, read_weights
-from mxd.trainer.layers.mxd import GluMxD, MlpMxD
+from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.transcoders import Autoencoder, SkipTranscoder, Transcoder
-from mxd.trainer.layers.variants import (
-    GluBatchTopK,
-    GluReluMxD,
-    JumpReluSkipTranscoder,
-    JumpReluTranscoder,
-    MlpBatchTopK,
-    MlpReluMxD,
-    Molt,
+from mxd.trainer.layers.variants import BatchTopK, JumpReluSkipTranscoder, JumpReluTranscoder, Molt, ReluMxD
+
+CORE = (
+    *(MxD, ReluMxD, BatchTopK, Transcoder, SkipTranscoder, Autoencoder, Molt),
+    *(JumpReluTranscoder, JumpReluSkipTranscoder),
 )
-
-_CLASSES: dict[Method, dict[str, type[SparseLayer]]] = {}
-
-
-def register_layers(method: Method, mlp: type[SparseLayer], glu: type[SparseLayer] | None = None) -> None:
-    """Set the classes that implement a method for a plain MLP and for a gated linear unit (default: the same)."""
-    _CLASSES[method] = {"mlp": mlp, "glu": glu or mlp}
+_CLASSES: dict[Method, type[SparseLayer]] = {layer_class.method: layer_class for layer_class in CORE}
 
 
-register_layers("mxd", MlpMxD, GluMxD)
-register_layers("relu-mxd", MlpReluMxD, GluReluMxD)
-register_layers("batch-topk-mxd", MlpBatchTopK, GluBatchTopK)
-register_layers("transcoder", Transcoder)
-register_layers("skip-transcoder", SkipTranscoder)
-register_layers("autoencoder", Autoencoder)
-register_layers("molt", Molt)
-register_layers("jumprelu-transcoder", JumpReluTranscoder)
-register_layers("jumprelu-skip-transcoder", JumpReluSkipTranscoder)
+def register_layers(method: Method, layer_class: type[SparseLayer]) -> None:
+    """Set the class that implements a method."""
+    _CLASSES[method] = layer_class
 
 
 def build_layer(config: LayerConfig, shards: Shards | None = None) -> SparseLayer:
@@ -49,7 +34,7 @@ def build_layer(config: LayerConfig, shards: Shards | None = None) -> SparseLaye
     UserError if the method's experts cannot be sharded, or there are fewer of them than processes."""
     if config.method not in _CLASSES:
         import_module(method_traits(config.method).module)
-    layer_class = _CLASSES[config.method][config.encoder]
+    layer_class = _CLASSES[config.method]
     if shards is None:
         return layer_class(config)
     if not layer_class.expert_tables:

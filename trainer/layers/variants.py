@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.layer import max_active, transform_ranks
 from mxd.trainer.layers.base import Routing, SparseLayer
-from mxd.trainer.layers.mxd import GluMxD, MlpMxD, MxD
+from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.transcoders import SkipTranscoder, Transcoder
 
 THRESHOLD_UPDATE = 0.02
@@ -58,14 +58,6 @@ class BatchTopK(MxD):
         return smallest
 
 
-class MlpBatchTopK(BatchTopK, MlpMxD):
-    """BatchTopK-MxD for a plain MLP."""
-
-
-class GluBatchTopK(BatchTopK, GluMxD):
-    """BatchTopK-MxD for a gated linear unit."""
-
-
 class DenseGate(SparseLayer):
     """Mixin: a gate that activates every expert with a positive score. The subclass provides the decoder."""
 
@@ -98,14 +90,6 @@ class ReluMxD(DenseGate, MxD):
     """MxD whose gate activates every expert with a positive score, as in the paper's ablation of the top-k."""
 
     method: ClassVar[Method] = "relu-mxd"
-
-
-class MlpReluMxD(ReluMxD, MlpMxD):
-    """ReLU-MxD for a plain MLP."""
-
-
-class GluReluMxD(ReluMxD, GluMxD):
-    """ReLU-MxD for a gated linear unit."""
 
 
 class FixedThresholds(DenseGate):

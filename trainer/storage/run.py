@@ -250,11 +250,6 @@ class Run:
         self.__dict__.pop("units", None)
 
     @property
-    def has_started(self) -> bool:
-        """True if there is something to resume from: a trained layer or a checkpoint."""
-        return (self.folder / WEIGHTS_FILE).is_file() or self.last_checkpoint() is not None
-
-    @property
     def lock(self) -> Path:
         return self.folder / LOCK_FILE
 
@@ -331,7 +326,6 @@ MIXINGS: Mapping[Mixing, str] = {
     "paper": "a C, the paper's exact form; it can become constant, so check the routing share",
     "centred": "a C minus its median over the training tokens, which excludes a constant mixing",
 }
-"""Mixing of an MxD, for the card."""
 WITH_CONSTANT = "a C plus a learned constant, which may replace the routing, so check the routing share"
 """Mixing of an MxD that mixes hidden units and is not centred."""
 

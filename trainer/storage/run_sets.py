@@ -113,7 +113,6 @@ def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str | Seq
 
 
 PACKAGES = ("torch", "transformers")
-"""Packages that change numbers."""
 UNRECORDED = {"date": None, "code": None, "packages": None}
 """Stands for the measurement's own values if it was stored without them."""
 

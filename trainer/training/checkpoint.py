@@ -32,7 +32,6 @@ class Position(Config):
     """Training progress."""
 
     step: int
-    """Number of steps taken."""
     seconds: float
     """Training time over all resumptions."""
     text: TextPosition = TEXT_START

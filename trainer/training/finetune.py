@@ -55,16 +55,6 @@ class Losses(NamedTuple):
     kl: Tensor
     """KL divergence between the next-token distributions of the original model and of the model with all layers."""
     next_token: Tensor
-    """Next-token loss of the model with all layers."""
-
-
-class _LayerOutcome(NamedTuple):
-    """Routing, mixing and error of one layer on a microbatch."""
-
-    routing: Routing
-    mixing_TM: Tensor
-    error: Tensor
-    """Normalised MSE against the MLP, weighted by the microbatch's share of the step."""
 
 
 class JointTrainer:
@@ -80,7 +70,8 @@ class JointTrainer:
         self.trainers = {trainer.config.layer: trainer for trainer in trainers}
         self.next_token_weight = next_token_weight
         self._free_bytes = free_bytes(language_model.device)
-        self._outcomes: dict[int, list[_LayerOutcome]] = {}
+        self._outcomes: dict[int, list[tuple[Routing, Tensor, Tensor]]] = {}
+        """Layer -> routing, mixing, and normalised MSE times the share of the step, of each microbatch."""
 
     def train_step(self, ids_BT: Tensor) -> Losses:
         for trainer in self.trainers.values():
@@ -130,7 +121,7 @@ class JointTrainer:
         output = sparse_layer(target_TO if reads_output else x_BTI.flatten(0, 1).float())
         error = share * normalized_mse(output.output_TO.detach(), target_TO.detach())
         routing = Routing(*(values.detach() for values in output.routing))
-        self._outcomes[layer].append(_LayerOutcome(routing, output.mixing_TM.detach(), error))
+        self._outcomes[layer].append((routing, output.mixing_TM.detach(), error))
         output_BTO: Tensor = output.output_TO.to(x_BTI.dtype).unflatten(0, x_BTI.shape[:-1])
         return output_BTO
 

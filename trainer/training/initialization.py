@@ -24,16 +24,14 @@ from mxd.trainer.config import Init, TrainConfig
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, drawn_weight
-from mxd.trainer.layers.mxd import ACTIVATIONS, GluMxD, MxD, spatial_median
+from mxd.trainer.layers.mxd import ACTIVATIONS, MxD, spatial_median
 
 GATE_ROW_NORM = 1 / math.sqrt(3)
 """Norm of a gate row, as in torch's Linear."""
 SCALE_TOKENS = 8192
-"""Number of tokens on which scales are fitted."""
 AT_A_TIME = 1024
 """Number of tokens, or of experts, that are computed at a time."""
 CENTRE_STEPS = 10
-"""Iterations for the first centre of the mixing."""
 GATE_NOISE = 0.1
 """Relative noise on the gate rows if an example has to be used by several experts."""
 
@@ -50,19 +48,8 @@ def needs_sample(config: TrainConfig) -> bool:
 
 
 @torch.no_grad()
-def initialize(
-    layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations | None
-) -> None:
-    """Initialise a new layer in place as ``config.init`` says. ``sample`` has activations of the text; it is required
-    if ``needs_sample``."""
-    if needs_sample(config):
-        assert sample is not None
-        _initialize_from_examples(layer, config, language_model, sample)
-
-
-def _initialize_from_examples(
-    layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations
-) -> None:
+def initialize(layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations) -> None:
+    """Initialise a new layer in place from examples, which are activations of the text."""
     table_NM = layer.table
     assert isinstance(table_NM, nn.Parameter)
     x_TI, y_TO = sample.inputs_for(layer).to(table_NM), sample.output_TO.to(table_NM)
@@ -134,7 +121,7 @@ def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
     weights = language_model.encoder_weights(index)
     layer.encoder.weight.copy_(weights.weight_HI)
     layer.encoder.bias.copy_(weights.bias_H)
-    if isinstance(layer, GluMxD) and weights.gate_weight_HI is not None and weights.gate_bias_H is not None:
+    if layer.encoder_gate is not None and weights.gate_weight_HI is not None and weights.gate_bias_H is not None:
         layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
         layer.encoder_gate.bias.copy_(weights.gate_bias_H)
 
@@ -161,7 +148,7 @@ def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
     mean_H = _sum(layer.encode, x_TI) / len(x_TI)
     squares_H = _sum(lambda x_EI: (layer.encode(x_EI) - mean_H).square(), x_TI)
     least = int((squares_H * decoder_OH.to(mean_H).square().sum(dim=0)).argmin())
-    for linear in (layer.encoder, layer.encoder_gate) if isinstance(layer, GluMxD) else (layer.encoder,):
+    for linear in filter(None, (layer.encoder, layer.encoder_gate)):
         linear.weight[least] = 0
         linear.bias[least] = 1
     layer.decoder.weight.zero_()

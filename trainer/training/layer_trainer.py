@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -35,8 +35,8 @@ from mxd.trainer.layers.mxd import MxD, centre_weight
 from mxd.trainer.layers.registry import build_layer, matched_num_experts
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint
-from mxd.trainer.training.initialization import initialize, resolve_init
-from mxd.trainer.training.precision import is_in_tf32, matmul_precision, product_dtype, products_in
+from mxd.trainer.training.initialization import initialize, needs_sample
+from mxd.trainer.training.precision import matmul_precision, product_dtype, products_in
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.memory import release_pages, trim_freed_memory
 
@@ -46,14 +46,6 @@ Step = Callable[[Tensor, Tensor], LayerOutput]
 """A step on inputs [T, I] and targets [T, O]."""
 WARM_UP_STEPS = 3
 """Steps before the recording, in which kernels are compiled and libraries choose their algorithms."""
-
-
-class Recorder(Protocol):
-    def warm_up(self, work: Callable[[], LayerOutput]) -> LayerOutput:
-        """Run the work as the recording will."""
-
-    def record(self, work: Callable[[], LayerOutput]) -> tuple[LayerOutput, Callable[[], None]]:
-        """Record the work without running it. Returns where its results will be, and what runs it."""
 
 
 class CudaRecorder:
@@ -70,7 +62,8 @@ class CudaRecorder:
         return output
 
     def record(self, work: Callable[[], LayerOutput]) -> tuple[LayerOutput, Callable[[], None]]:
-        """Record the work. Other threads, which compute activations, may allocate memory meanwhile."""
+        """Record the work without running it. Returns where its results will be, and what runs it. Other threads, which
+        compute activations, may allocate memory meanwhile."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self._device)
         # The outer context restores the stream and the device if the inner one fails, which leaves its own.
         with (
@@ -87,7 +80,7 @@ class CapturedStep:
     A step of another shape runs eagerly. So do all steps, with a warning, if the step cannot be recorded.
     """
 
-    def __init__(self, step: Step, recorder: Recorder) -> None:
+    def __init__(self, step: Step, recorder: CudaRecorder) -> None:
         self._step, self._recorder = step, recorder
         self._warm_ups_left = WARM_UP_STEPS
         self._replay: Callable[[], None] | None = None
@@ -175,9 +168,7 @@ class LayerTrainer:
     last_active_N: Tensor
     """Token count at each expert's last activation."""
     step: int = 0
-    """Number of steps taken."""
     tokens: int = 0
-    """Number of tokens trained on."""
     previous_seconds: float = 0.0
     """Training time before this process, in seconds."""
     text: TextPosition = TEXT_START
@@ -188,7 +179,6 @@ class LayerTrainer:
     """Process group. Each process takes a shard of every step, and all hold the same weights."""
     metrics: _RunningSums = field(init=False)
     launch: Launch = "eager"
-    """How the kernels of a step are launched."""
 
     def __post_init__(self) -> None:
         device = self.last_active_N.device
@@ -230,7 +220,9 @@ class LayerTrainer:
             torch.default_generator.manual_seed(config.seed)  # weights are sampled on the CPU for every device
             layer = build_layer(layer_config, shards)
         layer = layer.to(language_model.device_of(config.layer))
-        initialize(layer, config, language_model, sample)
+        if needs_sample(config):
+            assert sample is not None
+            initialize(layer, config, language_model, sample)
         trim_freed_memory()  # gaps that drawing the weights has left
         return cls.from_layer(layer, config, total_steps, group, launch)
 
@@ -262,8 +254,8 @@ class LayerTrainer:
         # The activations of a cache are on one device, the layers of a dispatched language model on several.
         batch = MlpActivations(*(values.to(self.last_active_N.device) for values in batch))
         x_TI, target_TO = batch.inputs_for(self.layer), batch.output_TO
-        with matmul_precision("high" if is_in_tf32(self.config) else "highest"):
-            if self.step == 0 and resolve_init(self.config) != "examples":
+        with matmul_precision("high" if self.config.optimizer.matmul_precision == "high" else "highest"):
+            if self.step == 0 and not needs_sample(self.config):
                 # D starts at zero, so the first output is b_out alone. The mean is the best constant.
                 self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(target_TO.mean(dim=0)))
             self._begin_step(len(x_TI))
@@ -422,15 +414,6 @@ class LayerTrainer:
         self.previous_seconds, self.text = position.seconds, position.text
 
 
-class NestedOutput(NamedTuple):
-    """Outputs of a layer for several numbers of experts."""
-
-    full: LayerOutput
-    """Output with all K experts."""
-    outputs: tuple[Tensor, ...]
-    """Output [T, O] for each number of experts, smallest first; the last is that of ``full``."""
-
-
 def nested_ks(k: int, smallest: int) -> tuple[int, ...]:
     """Numbers of experts to train jointly, ascending: the smallest, and K, K/2, K/4 … above it."""
     sizes = [k]
@@ -439,8 +422,8 @@ def nested_ks(k: int, smallest: int) -> tuple[int, ...]:
     return tuple(sorted({smallest, *sizes}))
 
 
-def nested_outputs(layer: SparseLayer, x_TI: Tensor, ks: tuple[int, ...]) -> NestedOutput:
-    """Compute the outputs for each number of experts; ``ks`` ascend to K."""
+def nested_outputs(layer: SparseLayer, x_TI: Tensor, ks: tuple[int, ...]) -> tuple[LayerOutput, tuple[Tensor, ...]]:
+    """Output with all K experts, and the output [T, O] for each number of experts; ``ks`` ascend to K."""
     dense_TM = layer.dense_output(x_TI)
     routing = layer.route(x_TI)
     parts = [
@@ -449,7 +432,7 @@ def nested_outputs(layer: SparseLayer, x_TI: Tensor, ks: tuple[int, ...]) -> Nes
     ]
     mixings = torch.stack(parts).cumsum(dim=0)
     outputs = tuple(layer.decode_mixed(dense_TM, mixing_TM) for mixing_TM in mixings)
-    return NestedOutput(LayerOutput(outputs[-1], routing, dense_TM, mixings[-1]), outputs)
+    return LayerOutput(outputs[-1], routing, dense_TM, mixings[-1]), outputs
 
 
 def load_imbalance(routing: Routing, num_experts: int) -> Tensor:
@@ -522,7 +505,7 @@ def build_layer_config(config: TrainConfig, architecture: Architecture) -> Layer
     with torch.device("meta"):
         layer = build_layer(layer_config)
     has_rows = isinstance(layer.table, nn.Parameter) and (layer.mixes_outputs or traits.mixes_hidden)
-    if resolve_init(config) == "examples" and not has_rows:
+    if needs_sample(config) and not has_rows:
         raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init=random.")
     return layer_config
 

@@ -15,7 +15,6 @@ from mxd.trainer.storage.run import RUN_FILE
 
 LogName = Literal["tensorboard", "trackio", "wandb"]
 PROJECT = "mxd-explorer"
-"""Default project name."""
 FOLDER = "tensorboard"
 """Folder of the event files, in the run's."""
 
@@ -25,7 +24,6 @@ class MetricLog:
     write: Callable[[int, Mapping[str, float]], object]
     """Logs the metrics of a step, in the units of ``mxd.trainer.storage.run_records.Metric``."""
     close: Callable[[], object]
-    """Flushes and closes the log."""
 
 
 OpenLog = Callable[[TrainConfig, Path, int], MetricLog]

@@ -118,7 +118,6 @@ class TrainSetup(NamedTuple):
     sharding: Sharding | None = None
     """How processes share the weights of the model; None if each holds all that it uses."""
     nodes: int = 1
-    """Number of machines."""
     datasheet: Datasheet | None = None
     """Rates and memory of a device that this machine lacks; None to measure the local one."""
 
@@ -472,7 +471,6 @@ class ExpectedSeconds(NamedTuple):
     """Expected seconds of one process per token that it runs through the model."""
 
     forward: float
-    """Forward pass of the model."""
     steps: float
     """Training steps of its runs, on the tokens of all processes if runs are spread."""
 

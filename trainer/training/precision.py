@@ -35,11 +35,6 @@ def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def is_in_tf32(config: TrainConfig) -> bool:
-    """True if a run's float32 products are in TF32 on GPUs."""
-    return config.optimizer.matmul_precision == "high"
-
-
 def resolved_precision(precision: MatmulPrecision, device: torch.device, width: int) -> MatmulPrecision:
     """``auto`` as it is on a device, for a layer of this input width. The run stores it, so that every resumption of
     the run has the precision of its first step, on any machine."""

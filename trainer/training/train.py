@@ -44,7 +44,7 @@ from mxd.trainer.training.layer_trainer import (
     build_layer_config,
 )
 from mxd.trainer.training.loggers import OpenLog, no_log
-from mxd.trainer.training.precision import is_in_tf32, matmul_precision, resolved_precision, with_dtype
+from mxd.trainer.training.precision import matmul_precision, resolved_precision, with_dtype
 from mxd.trainer.training.rates import spread
 from mxd.trainer.training.sizes import LayerSizes
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -84,7 +84,8 @@ def started_run(config: TrainConfig, data: Path) -> Run | None:
     """The run of this name, if it has weights or a checkpoint; a run that failed before its first counts as new."""
     folder = runs_folder(data) / config.name
     run = Run.load(folder, data) if (folder / RUN_FILE).is_file() else None
-    return run if run is not None and run.has_started else None
+    has_started = run is not None and ((folder / WEIGHTS_FILE).is_file() or bool(checkpoints(folder)))
+    return run if has_started else None
 
 
 def resolve_batch(config: TrainConfig, data: Path, device: torch.device) -> TrainConfig:
@@ -411,8 +412,9 @@ def train_layers(
             own_buffer = first_buffer if group.is_single else None
             # Closed here, because garbage collection might close it in the thread that it would have to join.
             # TF32 is a setting of the whole process, and another thread computes the next buffer meanwhile.
+            uses_tf32 = any(config.optimizer.matmul_precision == "high" for config in configs)
             with (
-                matmul_precision("high" if any(is_in_tf32(config) for config in configs) else "highest"),
+                matmul_precision("high" if uses_tf32 else "highest"),
                 closing(batches(source, stream, first_step, group, own_buffer, progress)) as shares,
             ):
                 del first_buffer, own_buffer  # so that their memory is freed once the tokens are used

@@ -18,7 +18,6 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 """Option numbers of glibc's mallopt."""
 _INT_MAX = 2**31 - 1
 HEAP_GROWTH_BYTES = 1 << 26
-"""Bytes by which the heap grows at a time."""
 
 
 def keep_freed_memory() -> bool:

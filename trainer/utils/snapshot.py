@@ -73,7 +73,6 @@ class Pair:
     """Two texts or more beside each other."""
 
     texts: Sequence[tuple[str, Sequence[Token]]]
-    """Name and tokens of each."""
 
     def html(self) -> str:
         columns = (f"<div><h2>{escape(name)}</h2>{_text(tokens)}</div>" for name, tokens in self.texts)
@@ -200,13 +199,11 @@ class Origin:
     """Model, weights and seeds of a snapshot, and the command that repeats it."""
 
     model: str = ""
-    """Name of the language model."""
     weights: Mapping[str, str] = field(default_factory=dict)
     """Run -> digest of its weights."""
     seeds: Mapping[str, int] = field(default_factory=dict)
     """Name of a random choice -> its seed."""
     command: str = ""
-    """Command that repeats it."""
     labels: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """(run, expert) -> label."""
 
@@ -238,7 +235,6 @@ class Snapshot:
     blocks: Sequence[Block]
     facts: Sequence[tuple[str, str]] = ()
     note: str = ""
-    """How to read it."""
     origin: Origin = UNKNOWN
 
     def fragment(self) -> str:

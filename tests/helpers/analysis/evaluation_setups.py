@@ -7,7 +7,7 @@ import torch
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.language_model.architecture import MlpShape
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.mxd import GluMxD
+from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
 
 
@@ -23,10 +23,10 @@ def config_of(shape: MlpShape, num_experts: int = 12, k: int = 1) -> LayerConfig
     )
 
 
-def trap(language_model: LanguageModel, index: int) -> GluMxD:
+def trap(language_model: LanguageModel, index: int) -> MxD:
     """The original weights with one always-active expert of ones: a perfect layer whose routing does nothing."""
     layer = build_layer(config_of(language_model.mlp_shape(index)))
-    assert isinstance(layer, GluMxD)
+    assert isinstance(layer, MxD) and layer.encoder_gate is not None
     weights = language_model.encoder_weights(index)
     _, writer = language_model.architecture.matrices(index)
     assert weights.gate_weight_HI is not None and weights.gate_bias_H is not None

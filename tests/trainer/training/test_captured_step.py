@@ -16,7 +16,7 @@ from mxd.trainer.config import Method, RegularizationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import LayerOutput
-from mxd.trainer.training.layer_trainer import WARM_UP_STEPS, CapturedStep, LayerTrainer
+from mxd.trainer.training.layer_trainer import WARM_UP_STEPS, CapturedStep, CudaRecorder, LayerTrainer
 from tests.helpers.layers import STEPS, TOKENS, WIDTH, layer_trainer
 
 
@@ -42,8 +42,8 @@ class Operations(TorchDispatchMode):
                     old.copy_(new)
 
 
-class CpuRecorder:
-    """A ``Recorder`` that restores the state after the recording, since a graph only records."""
+class CpuRecorder(CudaRecorder):
+    """Recorder that restores the state after the recording, since a graph only records."""
 
     def __init__(self, state: Callable[[], list[Tensor]]) -> None:
         self.state, self.recordings = state, 0

@@ -139,15 +139,15 @@ def test_halves_down_to_the_smallest(k: int, smallest: int, expected: tuple[int,
 @pytest.mark.parametrize("method", WITH_TOP_K)
 def test_each_output_matches_the_layer_with_that_k(method: Method) -> None:
     layer, x_TI = random_layer_of(method), torch.randn(9, 10 if method == "autoencoder" else 12)
-    actual = nested_outputs(layer, x_TI, (1, 2, 5))
-    for k, output_TO in zip((1, 2, 5), actual.outputs, strict=True):
+    full, outputs = nested_outputs(layer, x_TI, (1, 2, 5))
+    for k, output_TO in zip((1, 2, 5), outputs, strict=True):
         torch.testing.assert_close(output_TO, layer.at_k(k)(x_TI).output_TO, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(actual.full.output_TO, layer(x_TI).output_TO, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(full.output_TO, layer(x_TI).output_TO, atol=1e-4, rtol=1e-4)
 
 
 def test_gradients_match_those_of_separate_errors() -> None:
     layer, x_TI, target_TO = random_layer(), torch.randn(9, 12), torch.randn(9, 10)
-    outputs = nested_outputs(layer, x_TI, (2, 5)).outputs
+    outputs = nested_outputs(layer, x_TI, (2, 5))[1]
     torch.stack([normalized_mse(output_TO, target_TO) for output_TO in outputs]).sum().backward()
     together = {name: parameter.grad for name, parameter in layer.named_parameters()}
     layer.zero_grad()
@@ -213,7 +213,7 @@ def test_training_at_several_k_improves_small_k(seed: int) -> None:
         optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
         for _ in range(150):
             optimizer.zero_grad()
-            answers = nested_outputs(layer, x_TI, ks).outputs
+            answers = nested_outputs(layer, x_TI, ks)[1]
             torch.stack([normalized_mse(output_TO, target_TO) for output_TO in answers]).mean().backward()
             optimizer.step()
     errors = [normalized_mse(layer.at_k(1)(x_TI).output_TO, target_TO).item() for layer in (alone, nested)]

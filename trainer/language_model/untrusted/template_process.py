@@ -21,7 +21,6 @@ LIMIT_SECONDS = 5.0
 LIMIT_BYTES = 2 << 30
 """Address space of the process."""
 LONGEST_TEXT = 4_000_000
-"""Characters of a formatted chat."""
 
 
 class TemplateError(ValueError):
@@ -74,7 +73,6 @@ class TemplateProcess:
 
 
 TEMPLATES = TemplateProcess()
-"""Shared by all tokenizers of this process."""
 atexit.register(TEMPLATES.close)
 
 

@@ -31,7 +31,6 @@ FILES = (
     "*.model",
     "config.json",
 )
-"""Files that tokenizers are loaded from."""
 
 
 def check_tokenizer_files(folder: Path) -> None:

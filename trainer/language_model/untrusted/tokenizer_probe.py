@@ -20,7 +20,6 @@ LIMIT_BYTES = 6 << 30
 MOST_GROWTH = 64
 """Characters that one character of a text may become."""
 LONGEST_TOKEN = 4096
-"""Characters of a token."""
 LETTERS = "".join(map(chr, range(32, 127))) + "\n\t\u00e9\u4e2d\U0001f642\u0301\u2581\u0120"
 
 

@@ -33,9 +33,7 @@ class ConnectionConfig:
     """Number of connections, and how long they wait. The defaults suit a command that runs alone."""
 
     pool_size: int = 5
-    """Connections that stay open."""
     max_overflow: int = 10
-    """Connections beyond them, closed after use."""
     pool_seconds: float = 30.0
     """Longest wait for a free connection, in seconds."""
     lock_seconds: float = 30.0

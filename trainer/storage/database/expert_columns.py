@@ -258,7 +258,6 @@ COMPUTED = (
         compute=lambda expert: expert.density * expert.mean_activation,
     ),
 )
-"""Statistics that follow from stored ones."""
 
 EXPERT_COLUMNS: tuple[ExpertColumn, ...] = (
     replace(EXPERT, shown=("table", "terminal")),

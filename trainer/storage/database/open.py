@@ -210,7 +210,6 @@ INDEX_RECORDS = (
     RecurrenceRecord,
     MeasurementRecord,
 )
-"""Tables of an index and of everything measured on it."""
 
 
 def delete_index(session: Session, run_id: int) -> None:

@@ -91,7 +91,6 @@ RUN_TABLES: dict[str, Table] = {
 }
 """Tables with rows of runs, in insertion order. Runs and metrics are exported with the run directory."""
 EXCLUDED_COLUMNS = frozenset({"run_id", "id"})
-"""Columns that differ between databases."""
 BATCH_ROWS = 2000
 
 

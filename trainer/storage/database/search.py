@@ -14,7 +14,6 @@ from __future__ import annotations
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -35,21 +34,10 @@ SEARCH_MARGIN = 12
 SEARCH_REACH = 10
 """Maximum distance between the words of a query."""
 LAST_POSITION = 16_383
-"""Largest position that a tsvector stores."""
 
 LastWord = Literal["whole", "beginning"]
 """Kind of match of the last word: complete, or as a prefix."""
 Ints = NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """Limits of a ranking."""
-
-    candidates: int
-    """Number of matches to rank, lowest expert id first."""
-    most: int
-    """Maximum number of results."""
 
 
 def search_body(windows: Iterable[str]) -> str:
@@ -153,11 +141,12 @@ def experts_with(session: Session, run_id: int, words: Sequence[str]) -> Ints:
 
 
 def best_experts_with(
-    session: Session, run_id: int, words: Sequence[str], last: LastWord, ranked: Ranked
+    session: Session, run_id: int, words: Sequence[str], last: LastWord, candidates: int, most: int
 ) -> tuple[int, ...]:
     """Return the best matching experts, best first: by BM25 in SQLite, by the frequency of the words in PostgreSQL.
 
-    ``last`` says whether the last word is a prefix.
+    ``last`` says whether the last word is a prefix. The first ``candidates`` matches, by expert id, are ranked, and at
+    most ``most`` are returned.
     """
     if _is_postgresql(session):
         asked = _tsqueries(words, last)
@@ -165,12 +154,12 @@ def best_experts_with(
             "SELECT expert FROM (SELECT expert, body FROM {having} ORDER BY expert LIMIT :candidates) AS ranked "
             "ORDER BY ts_rank(body, CAST(:any AS tsquery)) DESC, expert LIMIT :most"
         )
-        bounds = {"run": run_id, "candidates": ranked.candidates, "most": ranked.most}
+        bounds = {"run": run_id, "candidates": candidates, "most": most}
         return tuple(session.scalars(_having(query, asked), {**asked, **bounds})) if asked else ()
     table, match = search_table(run_id), full_text_query(words, last)
     statement = text(
         f"SELECT rowid FROM (SELECT rowid, bm25({table}) AS score FROM {table} WHERE {table} MATCH :match "
-        f"LIMIT {ranked.candidates}) ORDER BY score, rowid LIMIT {ranked.most}"
+        f"LIMIT {candidates}) ORDER BY score, rowid LIMIT {most}"
     )
     return tuple(session.scalars(statement, {"match": match})) if match else ()
 

@@ -253,9 +253,7 @@ class EvaluationRecord(Base):
     fingerprint: Mapped[str] = mapped_column(String(32))
     """Digest of the dataset."""
     settings: Mapped[dict[str, Any]] = mapped_column(JSON)
-    """The ``EvaluateConfig``."""
     weights: Mapped[str] = mapped_column(String(64))
-    """Digest of the evaluated weights."""
     result: Mapped[dict[str, Any]] = mapped_column(JSON)
     sequences: Mapped[bytes] = mapped_column(LargeBinary)
     """Loss increase per sequence in nats, little-endian float32, for confidence intervals over seeds."""
@@ -276,7 +274,6 @@ class ProbeRecord(Base):
     """Digest of the label file."""
     level: Mapped[str] = mapped_column(String(8))
     settings: Mapped[dict[str, Any]] = mapped_column(JSON)
-    """The ``ProbeConfig``."""
     result: Mapped[dict[str, Any]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 

@@ -44,18 +44,13 @@ class ImportedLayer:
     """Tensors under the names of ``SparseLayer.state_dict``."""
     reads: Reads
     layer: int | None
-    """Index of the block, if stated."""
     weights: Path
-    """File with the tensors."""
     version: str | None = None
-    """Version of the program that wrote it, if stated."""
     activation: Activation | None = None
     """Activation function of an MxD's encoder."""
     encoder: Encoder | None = None
     text: str | None = None
-    """Training dataset, if stated."""
     tokens: int = 0
-    """Number of training tokens; 0 if not stated."""
     context: int | None = None
     writes_addition: bool = False
     """True if its output replaces what the block adds to the residual stream, such as the output of a norm after the

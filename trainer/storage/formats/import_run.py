@@ -46,16 +46,6 @@ LARGE = 1e3
 """Input so large that the norm's epsilon is negligible."""
 
 
-@dataclass(frozen=True)
-class Affine:
-    """Weight and bias of a norm."""
-
-    weight_I: Tensor
-    bias_I: Tensor
-    centres: bool
-    """True if it is a LayerNorm, which subtracts the mean."""
-
-
 @torch.no_grad()
 def norm_before(language_model: LanguageModel, layer: int) -> nn.Module | None:
     """Find the norm whose output is the MLP's input, in a forward pass."""
@@ -85,26 +75,26 @@ def norm_before(language_model: LanguageModel, layer: int) -> nn.Module | None:
 
 
 @torch.no_grad()
-def read_affine(norm: nn.Module) -> Affine:
+def read_affine(norm: nn.Module) -> tuple[Tensor, Tensor]:
     """Return weight and bias of a norm. An RMSNorm is probed, because some store their weight minus one."""
     if isinstance(norm, nn.LayerNorm):
         weight_I = norm.weight.detach().float()
         bias = getattr(norm, "bias", None)
         bias_I = torch.zeros_like(weight_I) if bias is None else bias.detach().float()
-        return Affine(weight_I.cpu(), bias_I.cpu(), centres=True)
+        return weight_I.cpu(), bias_I.cpu()
     stored = norm.get_parameter("weight")
     weight_I = norm(torch.full_like(stored, LARGE).unsqueeze(0))[0].float().cpu()
-    return Affine(weight_I, torch.zeros_like(weight_I), centres=False)
+    return weight_I, torch.zeros_like(weight_I)
 
 
-def unfold(tensors: Mapping[str, Tensor], affine: Affine) -> dict[str, Tensor]:
+def unfold(tensors: Mapping[str, Tensor], weight_I: Tensor, bias_I: Tensor) -> dict[str, Tensor]:
     """Convert a layer that reads a norm's output before weight and bias to one that reads it after them. Raises
     UserError if the norm's weight has a zero, so the conversion is impossible."""
-    if not bool(affine.weight_I.abs().gt(0).all()):
+    if not bool(weight_I.abs().gt(0).all()):
         raise UserError(
             "The norm before the MLP has a weight of 0, so layers trained with folded norms cannot be converted."
         )
-    weight_I, bias_I = affine.weight_I.double(), affine.bias_I.double()
+    weight_I, bias_I = weight_I.double(), bias_I.double()
     converted = dict(tensors)
     for name, constant in READERS.items():
         if name in tensors:
@@ -117,7 +107,6 @@ def unfold(tensors: Mapping[str, Tensor], affine: Affine) -> dict[str, Tensor]:
 NOT_STATED = "not stated"
 """Dataset name of an imported layer whose file states none."""
 CONTEXT_LENGTHS = range(8, 65_537)
-"""Allowed context lengths."""
 DEFAULT_CONTEXT_LENGTH = 128
 
 
@@ -216,9 +205,11 @@ def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpSha
         return language_model.mlp_shape(number), imported.tensors
     if norm is None:
         raise UserError(f"The layer reads the norm before the MLP, but layer {number} of {source} has none.")
-    affine = read_affine(norm)
-    behind = imported.reads == "norm" and affine.centres
-    return language_model.mlp_shape(number), imported.tensors if behind else unfold(imported.tensors, affine)
+    # A LayerNorm was not folded: the layer reads its output after weight and bias.
+    behind = imported.reads == "norm" and isinstance(norm, nn.LayerNorm)
+    return language_model.mlp_shape(number), (
+        imported.tensors if behind else unfold(imported.tensors, *read_affine(norm))
+    )
 
 
 def _layer_of(imported: ImportedLayer, tensors: Mapping[str, Tensor], shape: MlpShape) -> SparseLayer:

@@ -91,7 +91,6 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
 ARCHITECTURE = "mxd"
 """Name under which ``saelens_layer`` registers its class."""
 PREFIX = "layer."
-"""Prefix of the tensors of that architecture."""
 WRITTEN_FOR = "6.54.12"
 """SAELens version whose fields the config has."""
 

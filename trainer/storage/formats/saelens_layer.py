@@ -32,9 +32,7 @@ class MxDConfig(SAEConfig):  # type: ignore[misc]
     """Configuration of an MxD layer in SAELens."""
 
     d_out: int = 0
-    """Output width O."""
     layer: dict[str, Any] = field(default_factory=dict)
-    """The layer's own config."""
 
     @classmethod
     def architecture(cls) -> str:

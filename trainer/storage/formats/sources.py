@@ -23,9 +23,7 @@ from mxd.trainer.storage.formats.mxd_checkpoint import read_checkpoint
 from mxd.trainer.utils.files import endpoint, first_line, is_unreachable, looks_like_path
 
 MAX_FILES = 100_000
-"""Maximum number of files in a folder of layers."""
 MAX_CONFIG_BYTES = 1 << 20
-"""Maximum size of a config file in bytes."""
 MAX_LISTED = 12
 _TRAINER_STATE = re.compile(r"^(optimizer|lr_scheduler|scheduler|state|rank|rng_state|training_args)\w*\.pt$")
 """Files that trainers write beside their layers, to resume."""
@@ -37,7 +35,6 @@ class Source:
     name: str
     """Absolute path, or name of a repo."""
     revision: str | None
-    """Commit of a repo."""
     files: tuple[str, ...]
     """Relative names, with ``/`` between folders."""
     fetch: Callable[[str], Path]

@@ -18,7 +18,8 @@ from mxd.backend.api.app import create_app
 from mxd.backend.api.routes.openai import StopFilter
 from mxd.backend.settings import Settings
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
-from mxd.trainer.inference.steering import generate
+from mxd.trainer.inference.results import SteeredGeneration
+from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
@@ -65,7 +66,8 @@ def expected(fitted: World, prompt: str, edits: tuple[str, ...], **sampling: Any
         edits=tuple(Edit.model_validate(edit) for edit in edits),
         sampling=Sampling.model_validate(settings),
     )
-    return generate(LanguageModel.load(run.config.language_model, "cpu"), run, config)
+    steps = steer(LanguageModel.load(run.config.language_model, "cpu"), run, config)
+    return tuple(text.text for text in SteeredGeneration.collect(run.name, prompt, steps).steered)
 
 
 def test_models_are_runs_and_sessions(client: openai.OpenAI, url: str) -> None:

@@ -15,7 +15,6 @@ from mxd.backend.queries.search import words_of
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.search import (
     SYMBOL,
-    Ranked,
     best_experts_with,
     delete_search,
     experts_with,
@@ -75,9 +74,9 @@ def found(database: Engine, bodies: dict[int, str], words: list[str]) -> list[in
         make_search_table(session, 1)
         insert_search(session, 1, bodies.items())
         experts: list[int] = sorted(experts_with(session, 1, words).tolist())
-        assert sorted(best_experts_with(session, 1, words, "beginning", Ranked(100, 100))) == experts
-        assert list(best_experts_with(session, 1, words, "beginning", Ranked(1, 100))) == experts[:1]
-        whole = best_experts_with(session, 1, words, "whole", Ranked(100, 100))
+        assert sorted(best_experts_with(session, 1, words, "beginning", 100, 100)) == experts
+        assert list(best_experts_with(session, 1, words, "beginning", 1, 100)) == experts[:1]
+        whole = best_experts_with(session, 1, words, "whole", 100, 100)
         assert set(whole) <= set(experts)
         return [*experts, *sorted(whole)]
 
@@ -172,7 +171,7 @@ def test_documents_are_ranked_by_word_frequency(databases: list[Engine]) -> None
             make_search_table(session, 1)
             insert_search(session, 1, [(0, "fox and dog and cat and"), (1, "fox fox fox and dog and cat")])
             insert_search(session, 1, [(expert, "none of this") for expert in range(2, 9)])
-            assert best_experts_with(session, 1, ["fox"], "whole", Ranked(100, 100)) == (1, 0)
+            assert best_experts_with(session, 1, ["fox"], "whole", 100, 100) == (1, 0)
 
 
 def test_deleted_documents_are_not_found(databases: list[Engine]) -> None:
