@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.config import Edit, SteeringMode
+from mxd.trainer.config import Edit, Scope, SteeringMode
 from mxd.trainer.config.steering import Condition
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import RoutedExpert
@@ -44,12 +44,22 @@ class GateCheck(NamedTuple):
 
 @dataclass(eq=False)
 class TextProgress:
-    """Position of the prompt's end in a text, and of the stop texts that have been generated."""
+    """Position of the prompt's end in a text, tokens that edits may change, and stop texts that have been generated."""
 
     prompt_tokens: int = 0
     stop_texts: frozenset[str] = frozenset()
+    scope: Scope = "all"
+    positions: frozenset[int] | None = None
+    """Prompt positions that edits may change, instead of ``scope``."""
     ended: dict[str, int] = field(default_factory=dict)
     """Stop text -> position of the token that completed it."""
+
+    def is_edited(self, position: int) -> bool:
+        """True if edits whose conditions hold apply to this position."""
+        is_prompt = position < self.prompt_tokens
+        if self.positions is not None:
+            return is_prompt and position in self.positions
+        return self.scope == "all" or is_prompt == (self.scope == "prompt")
 
     def note(self, generated: str, position: int) -> None:
         """Record the stop texts that the token at ``position`` has completed in the generated text."""

@@ -162,28 +162,12 @@ class _Nucleus:
         return torch.zeros_like(allowed_SV).scatter_(1, order_SV, allowed_SV)
 
 
-@dataclass(frozen=True)
-class PositionMask:
-    """The positions of a row that its edits apply to."""
-
-    first: int = 0
-    end: int | None = None
-    """First position after the last edited one; None for no end."""
-    only: frozenset[int] | None = None
-    """If given, edits apply only to these positions."""
-
-    def includes(self, position: int) -> bool:
-        within = self.first <= position and (self.end is None or position < self.end)
-        return within and (self.only is None or position in self.only)
-
-
 @dataclass(frozen=True, eq=False)
 class SamplingState:
     """Sampling settings of a row that a text is sampled from."""
 
     sampling: Sampling
     seed: int
-    prompt_tokens: int
     counterpart: SequenceState
     """Row with the same tokens under the other variant."""
     block: int
@@ -195,7 +179,6 @@ class SequenceState:
     ids: list[int]
     edits: Mapping[int, LayerEdits] = field(default_factory=dict)
     """Block -> its sparse layer and edits; other blocks keep their MLP."""
-    mask: PositionMask = field(default_factory=PositionMask)
     progress: TextProgress = field(default_factory=TextProgress)
     """State of the text that conditions of edits depend on. Rows of one text share it."""
     sampler: SamplingState | None = None
@@ -206,7 +189,7 @@ class SequenceState:
         if not plan.edits:
             return [None] * (stop - start)
         return [
-            plan.at(self.progress, position) if self.mask.includes(position) else None
+            plan.at(self.progress, position) if self.progress.is_edited(position) else None
             for position in range(start, stop)
         ]
 
@@ -232,7 +215,7 @@ class StepOutput:
         samplers = {row: row.sampler for row in self.rows if row.sampler is not None}
         rows, counterparts = list(map(index.__getitem__, samplers)), [index[it.counterpart] for it in samplers.values()]
         # Both variants of a text have the same seed and step, so their noise is computed once.
-        steps = [(sampler.seed, len(row.ids) - sampler.prompt_tokens) for row, sampler in samplers.items()]
+        steps = [(sampler.seed, len(row.ids) - row.progress.prompt_tokens) for row, sampler in samplers.items()]
         place = {step: number for number, step in enumerate(dict.fromkeys(steps))}
         noise_RV = gumbel_noises(list(place), self.logits_BV.shape[-1])[[place[step] for step in steps]]
         used, samplings = [set(row.ids) for row in samplers], [sampler.sampling for sampler in samplers.values()]
@@ -436,6 +419,7 @@ def _edited_blocks(layout: BatchLayout, before: Mapping[SequenceState, int], new
 
 
 def run_alone(language_model: LanguageModel, request: Any) -> Iterator[Any]:
+    """Events of a ``Steering`` or a ``StrengthSweep`` in a batch of its own."""
     batch = RowBatch(language_model)
     yield from request.join(batch)
     while not request.finished:

@@ -17,7 +17,6 @@ from mxd.trainer.config.steering import GateTest
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.edits import EditPlan, GateCheck, LayerEdits, TextProgress
 from mxd.trainer.inference.generation import (
-    PositionMask,
     RowBatch,
     SamplingState,
     SequenceState,
@@ -56,14 +55,13 @@ class _Text:
     counterpart: SequenceState
     """Row of the same text under the other variant."""
     stream: TokenStream
-    prompt_tokens: int
     progress: TextProgress
     text: str = ""
     reason: Reason | None = None
 
     @property
     def new_tokens(self) -> int:
-        return len(self.ids) - self.prompt_tokens
+        return len(self.ids) - self.progress.prompt_tokens
 
     def push(self, token: int, sampling: Sampling, end_tokens: frozenset[int]) -> str:
         self.ids.append(token)  # the rows hold the same list
@@ -83,9 +81,7 @@ class _Text:
         return not self.reason and self.own is twin.counterpart and self.ids[-1] != twin.ids[-1]
 
     def fork(self, batch: RowBatch) -> None:
-        own, counterpart = (
-            SequenceState(self.ids, row.edits, row.mask, self.progress) for row in (self.own, self.counterpart)
-        )
+        own, counterpart = (SequenceState(self.ids, row.edits, self.progress) for row in (self.own, self.counterpart))
         assert self.own.sampler is not None
         own.sampler = replace(self.own.sampler, counterpart=counterpart)
         self.own.sampler = None  # the twin keeps this row as its counterpart
@@ -161,9 +157,9 @@ class Steering:
     def join(self, batch: RowBatch) -> Iterator[SteeringStep]:
         """Compute the prompt, once per variant, and sample the first tokens."""
         ids = list(self.prompt)  # one list for both variants, so that they share the blocks before the first edit
-        prompts = [SequenceState(ids, self.baseline, self._mask(), self._progress())]
+        prompts = [SequenceState(ids, self.baseline, self._progress())]
         if self.steered is not self.baseline:
-            prompts.append(SequenceState(ids, self.steered, self._mask(), self._progress()))
+            prompts.append(SequenceState(ids, self.steered, self._progress()))
         step = batch.join(prompts, [(int(row.edits is not self.baseline), row) for row in self.rows()])
         yield StartEvent(len(self.prompt), self.config.sampling.max_tokens)
         yield from self.advance(batch, step)
@@ -194,29 +190,24 @@ class Steering:
 
     def _sample_texts(self, sample: int) -> Iterator[_Text]:
         """The texts of a sample. They share their rows until they differ."""
-        sampling, length, shared_ids = self.config.sampling, len(self.prompt), list(self.prompt)
+        sampling, shared_ids = self.config.sampling, list(self.prompt)
         shared_progress = self._progress()
-        baseline = SequenceState(shared_ids, self.baseline, self._mask(), shared_progress)
+        baseline = SequenceState(shared_ids, self.baseline, shared_progress)
         is_edited = self.steered is not self.baseline
-        steered = SequenceState(shared_ids, self.steered, self._mask(), shared_progress) if is_edited else baseline
+        steered = SequenceState(shared_ids, self.steered, shared_progress) if is_edited else baseline
         for variant in self.variants:
             own, other = (baseline, steered) if variant == "baseline" else (steered, baseline)
-            own.sampler = SamplingState(sampling, sampling.seed + sample, length, other, self.run.config.layer)
+            own.sampler = SamplingState(sampling, sampling.seed + sample, other, self.run.config.layer)
             is_first = variant == self.variants[0]
             ids, progress = (shared_ids, shared_progress) if is_first else (list(self.prompt), self._progress())
             stream = TokenStream(self.language_model.tokenizer, ids)
-            yield _Text(variant, sample, ids, own, other, stream, length, progress)
+            yield _Text(variant, sample, ids, own, other, stream, progress)
 
     def _progress(self) -> TextProgress:
         conditions = [edit.when for edit in self.config.edits if edit.when is not None]
         stop_texts = frozenset(each.until for each in conditions if each.until is not None)
-        return TextProgress(len(self.prompt), stop_texts)
-
-    def _mask(self) -> PositionMask:
-        config, start = self.config, len(self.prompt)
-        only = None if config.positions is None else frozenset(config.positions)
-        first = start if config.scope == "generated" and only is None else 0
-        return PositionMask(first, start if config.scope == "prompt" or only is not None else None, only)
+        only = None if self.config.positions is None else frozenset(self.config.positions)
+        return TextProgress(len(self.prompt), stop_texts, self.config.scope, only)
 
     def _push(self, text: _Text, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> TokenEvent:
         sign = 1 if text.variant == "steered" else -1

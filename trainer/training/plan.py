@@ -151,8 +151,7 @@ class TrainSetup(NamedTuple):
         """Number of tokens whose gate scores are in memory at once."""
         if self.datasheet is not None:
             return max(1, GPU_SCORES // num_experts)
-        tokens: int = ops_on(self.device).tokens_at_a_time(num_experts)
-        return tokens
+        return int(ops_on(self.device).tokens_at_a_time(num_experts))
 
     @property
     def sharing(self) -> int:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
-from mxd.trainer.inference.edits import EditPlan, LayerEdits
-from mxd.trainer.inference.generation import PositionMask, RowBatch, SequenceState
+from mxd.trainer.inference.edits import EditPlan, LayerEdits, TextProgress
+from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
@@ -132,12 +132,18 @@ def test_a_leaving_row_does_not_change_the_others(world: World) -> None:
     assert [len(row.ids) for row in rows] == [10, 10, 9]
 
 
-def test_position_masks() -> None:
-    assert [PositionMask(2, 4).includes(index) for index in range(5)] == [False, False, True, True, False]
-    assert [PositionMask(1, None, frozenset({0, 3})).includes(index) for index in range(5)] == [False] * 3 + [
-        True,
-        False,
-    ]
+@pytest.mark.parametrize(
+    ("limits", "edited"),
+    [
+        ({"scope": "all"}, [0, 1, 2, 3, 4]),
+        ({"scope": "generated"}, [3, 4]),
+        ({"scope": "prompt"}, [0, 1, 2]),
+        ({"scope": "generated", "positions": frozenset({1, 4})}, [1]),
+    ],
+)
+def test_edited_positions(limits: dict[str, Any], edited: list[int]) -> None:
+    progress = TextProgress(prompt_tokens=3, **limits)
     edits = LayerEdits(random_layer(), "residual", EditPlan.from_edits((Edit(expert=1, mode="ablate"),), {1: 1.0}, 33))
-    row = SequenceState([1, 2, 3], {1: edits}, PositionMask(first=3))
-    assert row.plans(1, 1, 5) == [None, None, edits.plan, edits.plan]
+    plans = SequenceState([1, 2, 3], {1: edits}, progress).plans(1, 0, 5)
+    assert [position for position, plan in enumerate(plans) if plan is edits.plan] == edited
+    assert plans.count(None) == 5 - len(edited)

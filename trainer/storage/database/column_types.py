@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -164,14 +164,8 @@ class _Packed(TypeDecorator[T]):
     """Values that ``encode`` packs as bytes."""
 
     impl = LargeBinary
-
-    @staticmethod
-    def encode(value: Any) -> bytes:
-        raise NotImplementedError
-
-    @staticmethod
-    def decode(packed: bytes) -> Any:
-        raise NotImplementedError
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
         return None if value is None else self.encode(value)
@@ -184,14 +178,8 @@ class PackedTokenIds(_Packed[bytes]):
     """Little-endian unsigned 32-bit token ids."""
 
     cache_ok = True
-
-    @staticmethod
-    def encode(value: bytes) -> bytes:
-        return pack(np.frombuffer(value, TOKEN_IDS).tolist())
-
-    @staticmethod
-    def decode(packed: bytes) -> bytes:
-        return unpack_token_ids(packed).tobytes()
+    encode = staticmethod(lambda value: pack(np.frombuffer(value, TOKEN_IDS).tolist()))
+    decode = staticmethod(lambda packed: unpack_token_ids(packed).tobytes())
 
 
 class PackedActive(_Packed[bytes]):
@@ -201,35 +189,23 @@ class PackedActive(_Packed[bytes]):
     """
 
     cache_ok = True
+    decode = staticmethod(lambda packed: np.array(unpack_active(packed), ACTIVE).tobytes())
 
     @staticmethod
     def encode(value: bytes) -> bytes:
         active_P = np.frombuffer(value, ACTIVE)
         return pack_active(active_P, np.array([0]), np.array([len(active_P)]))[0]
 
-    @staticmethod
-    def decode(packed: bytes) -> bytes:
-        return np.array(unpack_active(packed), ACTIVE).tobytes()
-
 
 class PackedCounts(_Packed[list[int]]):
     cache_ok = True
-
-    @staticmethod
-    def encode(value: Sequence[int]) -> bytes:
-        return pack(value)
-
-    @staticmethod
-    def decode(packed: bytes) -> list[int]:
-        return unpack(packed)
+    encode = staticmethod(pack)
+    decode = staticmethod(unpack)
 
 
 class PackedPairs(_Packed[list[list[int]]]):
     cache_ok = True
-
-    @staticmethod
-    def encode(value: Sequence[Sequence[int]]) -> bytes:
-        return pack([number for pair in value for number in pair])
+    encode = staticmethod(lambda value: pack(chain.from_iterable(value)))
 
     @staticmethod
     def decode(packed: bytes) -> list[list[int]]:
