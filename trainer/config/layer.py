@@ -164,12 +164,8 @@ WEIGHTS_FILE = "layer.safetensors"
 
 
 def read_layer_config(folder: Path) -> LayerConfig:
-    """Read the config beside a layer's weights.
-
-    Raises:
-        NotFoundError: the file does not exist.
-        UserError: the file is not a layer config.
-    """
+    """Read the config beside a layer's weights. Raises NotFoundError (the file does not exist) or UserError (the file
+    is not a layer config)."""
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise NotFoundError(f"No trained layer in {folder}: {CONFIG_FILE} is missing. Train one with 'mxd train'.")

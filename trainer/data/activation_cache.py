@@ -267,12 +267,8 @@ class ActivationCache:
 
     @classmethod
     def open(cls, folder: Path, device: torch.device) -> ActivationCache:
-        """Open a cache.
-
-        Raises:
-            NotFoundError: there is none in ``folder``.
-            UserError: it is damaged, or not a single buffer is complete.
-        """
+        """Open a cache. Raises NotFoundError (there is none in ``folder``) or UserError (it is damaged, or not a single
+        buffer is complete)."""
         manifest = _read_manifest(folder)
         if not manifest.complete_buffers:
             raise UserError(

@@ -262,11 +262,8 @@ def _files(text: str) -> Sequence[TextFile]:
 
 
 def size_bytes(config: TextConfig) -> int | None:
-    """Size of the text's files on disk, in bytes; None for a Hub dataset.
-
-    Raises:
-        NotFoundError, UserError: as ``documents`` raises immediately.
-    """
+    """Size of the text's files on disk, in bytes; None for a Hub dataset. Raises NotFoundError or UserError as
+    ``documents`` raises immediately."""
     return None if _is_hub_name(config.dataset) else _total_bytes(_files(config.dataset))
 
 
@@ -274,10 +271,8 @@ def fingerprint(config: TextConfig) -> str:
     """Fingerprint of a text, 32 hexadecimal digits, independent of the folder it is in.
 
     Covers the column and each file's name, size, first MiB and last MiB. For a Hub dataset or a URL it covers only the
-    name and split, so it needs no network. A renamed or recompressed copy has another fingerprint.
-
-    Raises:
-        UserError: as ``documents`` raises immediately, or a file cannot be read.
+    name and split, so it needs no network. A renamed or recompressed copy has another fingerprint. Raises UserError as
+    ``documents`` raises immediately, or a file cannot be read.
     """
     digest = blake2b(config.column.encode(), digest_size=16)
     if is_url(config.dataset) or _is_hub_name(config.dataset):

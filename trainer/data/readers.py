@@ -71,11 +71,8 @@ def is_url(text: str) -> bool:
 def remote_files(url: str) -> dict[tuple[str, ...], RemoteFile]:
     """Files of a URL by the components of their paths: one file, all in a folder, or those that match a pattern.
 
-    Hidden files are left out, as of a local folder.
-
-    Raises:
-        NotFoundError: there is none.
-        UserError: the place cannot be read, or its package is not installed.
+    Hidden files are left out, as of a local folder. Raises NotFoundError (there is none) or UserError (the place cannot
+    be read, or its package is not installed).
     """
     from fsspec.core import url_to_fs
 
@@ -132,10 +129,7 @@ def read_documents(path: TextFile, column: str, convert: Convert | None = None) 
     """Yield the documents of a file, including empty ones: rows of ``column``, or the text of a .txt file.
 
     A column of a .jsonl or .parquet file may hold lists of token ids instead of text. ``convert`` makes a document of a
-    value, its column and its place.
-
-    Raises:
-        UserError: during iteration, if the file is damaged or has no such column.
+    value, its column and its place. Raises UserError during iteration if the file is damaged or has no such column.
     """
     format_and_compression = _format_and_compression(path.name)
     assert format_and_compression is not None
@@ -192,10 +186,8 @@ def document_of(value: object, column: str, where: str) -> Document:
 def label_of(value: object, column: str, where: str) -> str:
     """Text of a label: text, a number or a Boolean, written as in JSON; null is an empty label.
 
-    A whole number is written without a decimal point, because files with missing labels hold it as 1.0.
-
-    Raises:
-        UserError: the value is none of these.
+    A whole number is written without a decimal point, because files with missing labels hold it as 1.0. Raises
+    UserError if the value is none of these.
     """
     if isinstance(value, str | None):
         return value or ""
@@ -435,12 +427,8 @@ class LabelledText:
 
 
 def labelled_file(name: str) -> Path:
-    """Return the path of a file of labelled texts.
-
-    Raises:
-        NotFoundError: there is no such file.
-        UserError: its format has no columns.
-    """
+    """Return the path of a file of labelled texts. Raises NotFoundError (there is no such file) or UserError (its
+    format has no columns)."""
     path = Path(os.path.expanduser(name))
     if not path.is_file():
         raise NotFoundError(f"No such file: {name}. Give a .jsonl or .csv file of labelled texts.")

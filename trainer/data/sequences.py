@@ -97,11 +97,9 @@ def sequences(
 def check_text_length(config: TextConfig, tokenizer: PreTrainedTokenizerBase, tokens: int) -> None:
     """Check before training that the text has enough tokens.
 
-    Texts that are short for their token count are tokenised and counted. Hub datasets and texts of more than 64 MiB
-    are not checked, because that would download or read all of them.
-
-    Raises:
-        UserError: the text has too few tokens, or cannot be read.
+    Texts that are short for their token count are tokenised and counted. Hub datasets and texts of more than 64 MiB are
+    not checked, because that would download or read all of them. Raises UserError if the text has too few tokens, or
+    cannot be read.
     """
     required = max(1, tokens // config.context_length) * config.context_length
     size = size_bytes(config)
@@ -121,10 +119,7 @@ def check_text_length(config: TextConfig, tokenizer: PreTrainedTokenizerBase, to
 
 def tokenize_documents(config: TextConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int32]]:
     """Yield the token ids of a whole text, in order, some documents at a time. The start token precedes each document.
-
-    Raises:
-        NotFoundError, UserError: as ``sequences``, except for short texts.
-    """
+    Raises NotFoundError or UserError as ``sequences``, except for short texts."""
     tokenised = _tokenised(documents(config), tokenizer, start_token_id(tokenizer, config.start_token))
     return (ids for _, ids in tokenised)
 

@@ -42,11 +42,8 @@ def route_together(
     """Route a text through runs of several layers in one forward pass; return one routing per run.
 
     Every layer reads the activations of the original model, as when it is routed alone. ``k`` applies to all runs. The
-    text may be its token ids.
-
-    Raises:
-        TooLongError: as ``route``.
-        UserError: as ``route``, or two runs have the same layer.
+    text may be its token ids. Raises TooLongError (as ``route``) or UserError (as ``route``, or two runs have the same
+    layer).
     """
     ids = text_ids(language_model, runs, text)
     layers = [run.at_k(k) for run in runs]

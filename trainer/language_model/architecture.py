@@ -92,9 +92,7 @@ class Architecture:
         """Check that the language model can read sequences of ``tokens`` tokens.
 
         Rotary and relative positions go beyond the context length. They are untrained there, which gives a warning.
-
-        Raises:
-            UserError: the language model has one embedding per position, and fewer than ``tokens``.
+        Raises UserError if the language model has one embedding per position, and fewer than ``tokens``.
         """
         if self._stated_limit is None or tokens <= self._stated_limit:
             return

@@ -35,10 +35,8 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn], start_t
 
     If the last turn is the assistant's, the text ends inside that turn. If the template writes ``start_token`` first,
     it is removed, because every text gets one before it is routed or continued. By default, it is that of
-    ``start_token_id``.
-
-    Raises:
-        UserError: the tokenizer has no chat template, there are no turns, or the template rejects them.
+    ``start_token_id``. Raises UserError if the tokenizer has no chat template, there are no turns, or the template
+    rejects them.
     """
     if not has_chat_template(tokenizer):
         raise UserError("The tokenizer of this language model has no chat template. Write the prompt as plain text.")

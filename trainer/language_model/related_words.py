@@ -69,10 +69,8 @@ class RelatedWords:
     def of(self, text: str, start_token: str | None) -> dict[str, float]:
         """Return words in lower case with their relation to a description, from 0 to 1, strongest first.
 
-        The description is plain words, such as “days of the week”.
-
-        Raises:
-            TooLongError: the text is longer than the language model's context.
+        The description is plain words, such as “days of the week”. Raises TooLongError if the text is longer than the
+        language model's context.
         """
         expected = self._expected_after(text, start_token)
         described = [word for word in re.findall(r"\w+", text.casefold()) if word not in FUNCTION_WORDS]

@@ -147,9 +147,7 @@ class Additions:
         """Addition of a block because its MLP's output contains vectors, [R, W] in float32.
 
         Each of the vectors, at its position in the text, is removed from the MLP's output alone. There may be none.
-
-        Raises:
-            UserError: the block's residual stream is not [B, T, W].
+        Raises UserError if the block's residual stream is not [B, T, W].
         """
         if not len(position_R) or self.adds_output(layer):
             return vector_RO.float()

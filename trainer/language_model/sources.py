@@ -53,12 +53,8 @@ def display_name(source: str) -> str:
 
 
 def local_folder(source: str) -> Path | None:
-    """Local folder of a language model in Hugging Face format; None for a Hub name.
-
-    Raises:
-        NotFoundError: ``source`` is a path, and there is no such folder or GGUF file.
-        UserError: the GGUF file cannot be converted.
-    """
+    """Local folder of a language model in Hugging Face format; None for a Hub name. Raises NotFoundError (``source`` is
+    a path, and there is no such folder or GGUF file) or UserError (the GGUF file cannot be converted)."""
     if is_gguf(source):
         return converted_folder(source)
     folder = Path(source).expanduser()
@@ -81,11 +77,8 @@ def converted_folder(source: str) -> Path:
     """Folder with a GGUF file's language model in Hugging Face format, in bfloat16; converts the file on first use.
 
     The folder is named after the SHA-256 of the file, so that a changed file is converted again. A second process waits
-    for the first.
-
-    Raises:
-        NotFoundError: there is no such file.
-        UserError: the file is damaged, its architecture is not supported, or the cache folder cannot be written.
+    for the first. Raises NotFoundError (there is no such file) or UserError (the file is damaged, its architecture is
+    not supported, or the cache folder cannot be written).
     """
     path = _gguf_file(source)
     folder = _cached_folder(path)

@@ -101,10 +101,8 @@ def start_token_id(tokenizer: PreTrainedTokenizerBase, name: str | None = None) 
 
     The latter is the token that the tokenizer itself puts before a text. Of the other models, most were pretrained on
     documents separated by ``<|endoftext|>``. Their end-of-text and beginning-of-text tokens can be chat markers, which
-    before plain text give SmolLM2 a higher loss than no start token.
-
-    Raises:
-        UserError: the tokenizer has no token ``name``, or none of these tokens.
+    before plain text give SmolLM2 a higher loss than no start token. Raises UserError if the tokenizer has no token
+    ``name``, or none of these tokens.
     """
     if name is not None:
         number = tokenizer.convert_tokens_to_ids(name)  # an unknown name may become the token for unknown text
@@ -277,11 +275,9 @@ def prompt_ids(
 ) -> list[int]:
     """Token ids of a text, with the start token first; by default the one of ``start_token_id``.
 
-    A text that has been tokenised is given as these ids. Then only its length is checked.
-
-    Raises:
-        UserError: the language model has no embedding of a token.
-        TooLongError: the ids and ``new_tokens`` further ones exceed the language model's context length.
+    A text that has been tokenised is given as these ids. Then only its length is checked. Raises UserError (the
+    language model has no embedding of a token) or TooLongError (the ids and ``new_tokens`` further ones exceed the
+    language model's context length).
     """
     if isinstance(text, str):
         tokenizer = language_model.tokenizer

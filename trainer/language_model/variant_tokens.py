@@ -26,10 +26,8 @@ def variant_tokens(blocks: nn.ModuleList, first: int, position_R: Tensor) -> Ite
     """Append variants of the tokens at ``position_R`` at block ``first``, for the forward passes of one text without a
     cache inside the context. Hidden states of that block and the next are [1, T + R, W].
 
-    Yields a list. Each forward pass adds to it the residual stream of the variants after the last block, [R, W].
-
-    Raises:
-        LookupError: in the forward pass, if the blocks take masks of another form.
+    Yields a list. Each forward pass adds to it the residual stream of the variants after the last block, [R, W]. Raises
+    LookupError in the forward pass if the blocks take masks of another form.
     """
 
     def append(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -69,21 +69,15 @@ def save_part(tensors: Mapping[str, Tensor], tables: Collection[str], shards: Sh
 
 
 def read_rows(path: Path, tables: Collection[str] = (), rows: slice = slice(None)) -> dict[str, Tensor]:
-    """Read the tensors of a file or its parts, of the ``tables`` only these rows.
-
-    Raises:
-        SafetensorError, OSError, ValueError: a file is damaged or missing.
-    """
+    """Read the tensors of a file or its parts, of the ``tables`` only these rows. Raises SafetensorError or OSError or
+    ValueError: a file is damaged or missing."""
     with _opened_parts(path) as parts:
         return {name: _joined(name, parts[name], rows if name in tables else slice(None)) for name in parts}
 
 
 def join_parts(path: Path, target: Path) -> None:
-    """Write the tensors of a file's parts into one file. In memory there is never more than a tensor of a part.
-
-    Raises:
-        SafetensorError, OSError, ValueError: a part is damaged or missing, or the file cannot be written.
-    """
+    """Write the tensors of a file's parts into one file. In memory there is never more than a tensor of a part. Raises
+    SafetensorError or OSError or ValueError if a part is damaged or missing, or the file cannot be written."""
     with _opened_parts(path) as parts, target.open("wb") as joined:
         header: dict[str, dict[str, object]] = {}
         end = 0

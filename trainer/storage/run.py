@@ -78,12 +78,8 @@ class Run:
 
     @classmethod
     def load(cls, name: str | Path, data: Path = Path("data")) -> Run:
-        """Load a run by its folder, or by its name in ``data`` or in the demo.
-
-        Raises:
-            NotFoundError: there is no such run.
-            UserError: its config is damaged.
-        """
+        """Load a run by its folder, or by its name in ``data`` or in the demo. Raises NotFoundError (there is no such
+        run) or UserError (its config is damaged)."""
         candidates = [Path(name), runs_folder(data) / name, runs_folder(SAMPLE) / name]
         folder = next((path for path in candidates if (path / RUN_FILE).is_file()), None)
         if folder is None:
@@ -433,10 +429,7 @@ def check_empty_folder(folder: Path) -> None:
 def check_no_links(folder: Path) -> None:
     """Check that a stranger's folder links to no other: the target, which may be private, would be copied.
 
-    The Hub's cache links from its snapshots to its own ``blobs``.
-
-    Raises:
-        UserError: it does.
+    The Hub's cache links from its snapshots to its own ``blobs``. Raises UserError if it does.
     """
     root = folder.resolve()
     inside = (root, *([root.parent.parent / "blobs"] if root.parent.name == "snapshots" else []))

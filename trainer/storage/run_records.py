@@ -136,12 +136,8 @@ def adopt(run: Run, name: str, language_model: str | None, data: Path, database:
 
 
 def remove_run(name: str, data: Path, database: Engine) -> None:
-    """Delete a run: its index and metrics from the database, its folder from ``data``.
-
-    Raises:
-        NotFoundError: there is no run of this name.
-        UserError: the run is being trained.
-    """
+    """Delete a run: its index and metrics from the database, its folder from ``data``. Raises NotFoundError (there is
+    no run of this name) or UserError (the run is being trained)."""
     if name not in run_names(data):
         if not _delete_records(name, database):
             raise NotFoundError(unknown_run(name, run_names(data)))

@@ -156,12 +156,9 @@ def looks_like_path(source: str) -> bool:
 
 
 def fetch_repository(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """Download the files of a repository that match ``patterns``, or reuse cached ones. Returns their folder.
-
-    Raises:
-        NotFoundError: there is no such repository.
-        UserError: the Hub is unreachable and nothing is cached, or the repository cannot be read.
-    """
+    """Download the files of a repository that match ``patterns``, or reuse cached ones. Returns their folder. Raises
+    NotFoundError (there is no such repository) or UserError (the Hub is unreachable and nothing is cached, or the
+    repository cannot be read)."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 

@@ -42,12 +42,9 @@ class Source:
 
 
 def open_source(source: str) -> Source:
-    """Open a file, a folder, or a Hugging Face Hub repo OWNER/NAME, optionally with @REVISION.
-
-    Raises:
-        NotFoundError: there is no such file, folder or repo.
-        UserError: the Hub cannot be reached, or the folder has too many files.
-    """
+    """Open a file, a folder, or a Hugging Face Hub repo OWNER/NAME, optionally with @REVISION. Raises NotFoundError
+    (there is no such file, folder or repo) or UserError (the Hub cannot be reached, or the folder has too many
+    files)."""
     path = Path(source).expanduser()
     if path.is_file():
         return Source(str(path.resolve()), None, (path.name,), path.parent.joinpath)
@@ -149,12 +146,8 @@ def _settings(path: Path) -> SourceSettings:
 
 
 def select_part(source: Source, layer: int | None, part: str | None) -> CheckpointPart:
-    """Return the selected layer of a source.
-
-    Raises:
-        NotFoundError: there is no layer of a supported format, or not the selected one.
-        UserError: the selection is ambiguous.
-    """
+    """Return the selected layer of a source. Raises NotFoundError (there is no layer of a supported format, or not the
+    selected one) or UserError (the selection is ambiguous)."""
     parts = [found for name in sorted(source.files) for found in _parts(source, name)]
     if not parts:
         raise NotFoundError(
