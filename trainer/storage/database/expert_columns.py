@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from sqlalchemy import JSON, ForeignKey, Index
 from sqlalchemy.orm import Mapped, MappedColumn, mapped_column
-from sqlalchemy.types import TypeEngine
 
 from mxd.trainer.storage.database.column_types import PackedCounts, PackedPairs
 from mxd.trainer.storage.database.tables import COUNT, Base
@@ -60,7 +59,9 @@ class ExpertColumn:
         return getattr(record, self.key) if self.compute is None else self.compute(record)
 
 
-def _stored(column: ExpertColumn, sql_type: TypeEngine[Any] | type[TypeEngine[Any]] | None = None) -> MappedColumn[Any]:
+def _stored(title: str, kind: Kind, description: str, *, sql_type: Any = None, **facts: Any) -> MappedColumn[Any]:
+    """A column of the SQL table; ``facts`` are further fields of its ``ExpertColumn``."""
+    column = ExpertColumn(title, kind, description, **facts)
     # Effects are 0 until measured. A measured output_share is above 0.
     default: dict[str, Any] = {"default": 0.0} if column.measured_by == "ablate" else {}
     return mapped_column(sql_type, info={"column": column}, **default)
@@ -74,159 +75,133 @@ class ExpertRecord(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     expert: Mapped[int] = mapped_column(primary_key=True)
     density: Mapped[float] = _stored(
-        ExpertColumn(
-            "Density",
-            "share",
-            "Share of tokens on which the expert is active. A dead expert is never active.",
-            unit="%",
-            digits=3,
-            sortable=True,
-            filters=("min", "max"),
-            shown=("table", "expert", "terminal"),
-        )
+        "Density",
+        "share",
+        "Share of tokens on which the expert is active. A dead expert is never active.",
+        unit="%",
+        digits=3,
+        sortable=True,
+        filters=("min", "max"),
+        shown=("table", "expert", "terminal"),
     )
     active_tokens: Mapped[int] = _stored(
-        ExpertColumn("Active tokens", "count", "Number of indexed tokens on which the expert is active."), COUNT
+        "Active tokens", "count", "Number of indexed tokens on which the expert is active.", sql_type=COUNT
     )
     mean_activation: Mapped[float] = _stored(
-        ExpertColumn(
-            "Mean when active",
-            "number",
-            "Mean activation over the tokens on which the expert is active.",
-            header="Mean",
-            sortable=True,
-            filters=("min", "max"),
-            shown=("table", "expert"),
-        )
+        "Mean when active",
+        "number",
+        "Mean activation over the tokens on which the expert is active.",
+        header="Mean",
+        sortable=True,
+        filters=("min", "max"),
+        shown=("table", "expert"),
     )
     max_activation: Mapped[float] = _stored(
-        ExpertColumn(
-            "Max activation",
-            "number",
-            "Largest activation in the index.",
-            header="Max",
-            sortable=True,
-            filters=("min", "max"),
-            shown=("table", "expert", "terminal"),
-        )
+        "Max activation",
+        "number",
+        "Largest activation in the index.",
+        header="Max",
+        sortable=True,
+        filters=("min", "max"),
+        shown=("table", "expert", "terminal"),
     )
     p99: Mapped[float] = _stored(
-        ExpertColumn(
-            "99th percentile (p99)",
-            "number",
-            "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steering.",
-            header="p99",
-            shown=("expert",),
-        )
+        "99th percentile (p99)",
+        "number",
+        "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steering.",
+        header="p99",
+        shown=("expert",),
     )
     entropy: Mapped[float] = _stored(
-        ExpertColumn(
-            "Token entropy",
-            "number",
-            "How evenly the active tokens are spread over token types, in bits: 0 for one type, 3 for eight equally "
-            "frequent types.",
-            unit="bits",
-            sortable=True,
-            shown=("table", "expert"),
-        )
+        "Token entropy",
+        "number",
+        "How evenly the active tokens are spread over token types, in bits: 0 for one type, 3 for eight equally "
+        "frequent types.",
+        unit="bits",
+        sortable=True,
+        shown=("table", "expert"),
     )
     top_tokens: Mapped[list[list[int]]] = _stored(
-        ExpertColumn(
-            "Top activating tokens",
-            "tokens",
-            "Tokens on which the expert is active most often.",
-            header="Top tokens",
-            shown=("table", "terminal"),
-        ),
-        PackedPairs,
+        "Top activating tokens",
+        "tokens",
+        "Tokens on which the expert is active most often.",
+        header="Top tokens",
+        shown=("table", "terminal"),
+        sql_type=PackedPairs,
     )
     """[[token id, count], …], most frequent first."""
     histogram: Mapped[list[int]] = _stored(
-        ExpertColumn(
-            "Histogram of activations",
-            "histogram",
-            "Number of the expert’s active tokens by activation, on a log scale. Each histogram goes from 0 to the "
-            "expert’s own maximum.",
-            header="Activations",
-            shown=("table",),
-        ),
-        PackedCounts,
+        "Histogram of activations",
+        "histogram",
+        "Number of the expert’s active tokens by activation, on a log scale. Each histogram goes from 0 to the "
+        "expert’s own maximum.",
+        header="Activations",
+        shown=("table",),
+        sql_type=PackedCounts,
     )
     """Counts of its activation in equal bins from 0 to ``histogram_high``."""
     histogram_high: Mapped[float] = _stored(
-        ExpertColumn(
-            "Upper end of the histogram", "bound", "A power of two, at least the largest activation; 0 if dead."
-        )
+        "Upper end of the histogram", "bound", "A power of two, at least the largest activation; 0 if dead."
     )
     bins: Mapped[list[list[float]]] = mapped_column(JSON)
     """[[low, high, active tokens], …] from the highest bin to the lowest. Bin b of an example is entry b - 1."""
     # Copies from AblationRecord for sorting.
     loss_increase: Mapped[float] = _stored(
-        ExpertColumn(
-            "Loss increase when ablated (ΔCE)",
-            "difference",
-            "Mean rise of the next-token loss, in nats per token, when the expert is ablated on its own examples. A "
-            "negative value clearly beyond a random expert’s means that the predictions are better without the expert.",
-            header="Δ loss ablated",
-            unit="nats",
-            digits=4,
-            measured_by="ablate",
-            nullable=True,
-            sortable=True,
-            shown=("table", "terminal"),
-        )
+        "Loss increase when ablated (ΔCE)",
+        "difference",
+        "Mean rise of the next-token loss, in nats per token, when the expert is ablated on its own examples. A "
+        "negative value clearly beyond a random expert’s means that the predictions are better without the expert.",
+        header="Δ loss ablated",
+        unit="nats",
+        digits=4,
+        measured_by="ablate",
+        nullable=True,
+        sortable=True,
+        shown=("table", "terminal"),
     )
     kl_amplified: Mapped[float] = _stored(
-        ExpertColumn(
-            "KL when amplified",
-            "number",
-            "How much adding one p99 to the activation changes the next-token distribution: KL divergence from the "
-            "distribution without the edit, in nats per token.",
-            header="KL at +p99",
-            unit="nats",
-            digits=4,
-            measured_by="ablate",
-            nullable=True,
-            sortable=True,
-            shown=("table",),
-        )
+        "KL when amplified",
+        "number",
+        "How much adding one p99 to the activation changes the next-token distribution: KL divergence from the "
+        "distribution without the edit, in nats per token.",
+        header="KL at +p99",
+        unit="nats",
+        digits=4,
+        measured_by="ablate",
+        nullable=True,
+        sortable=True,
+        shown=("table",),
     )
     output_share: Mapped[float] = _stored(
-        ExpertColumn(
-            "Share of output",
-            "share",
-            "The expert’s share of the summed norms of all active experts’ outputs, on its examples.",
-            unit="%",
-            measured_by="ablate",
-            nullable=True,
-            sortable=True,
-        )
+        "Share of output",
+        "share",
+        "The expert’s share of the summed norms of all active experts’ outputs, on its examples.",
+        unit="%",
+        measured_by="ablate",
+        nullable=True,
+        sortable=True,
     )
     input_dependence: Mapped[float] = _stored(
-        ExpertColumn(
-            "Input dependence",
-            "share",
-            "Share of the output that lies outside its mean direction. A transcoder feature has a fixed direction, so "
-            "its value is 0 %.",
-            unit="%",
-            measured_by="ablate",
-            nullable=True,
-            sortable=True,
-        )
+        "Input dependence",
+        "share",
+        "Share of the output that lies outside its mean direction. A transcoder feature has a fixed direction, so "
+        "its value is 0 %.",
+        unit="%",
+        measured_by="ablate",
+        nullable=True,
+        sortable=True,
     )
     steerability: Mapped[float | None] = _stored(
-        ExpertColumn(
-            "Steerability",
-            "number",
-            "Predicted change of the next-token distribution on unrelated text when one unit is added on every token: "
-            "KL divergence in nats per token. An expert near 0 cannot steer.",
-            unit="nats",
-            digits=4,
-            nullable=True,
-            sortable=True,
-            filters=("min",),
-            shown=("table", "expert"),
-        )
+        "Steerability",
+        "number",
+        "Predicted change of the next-token distribution on unrelated text when one unit is added on every token: "
+        "KL divergence in nats per token. An expert near 0 cannot steer.",
+        unit="nats",
+        digits=4,
+        nullable=True,
+        sortable=True,
+        filters=("min",),
+        shown=("table", "expert"),
     )
     """0 for dead experts; None if the language model has no gradients to compute it from."""
 
