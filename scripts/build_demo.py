@@ -19,7 +19,6 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -103,9 +102,9 @@ def _enter_training(session: Session, run: Run, place: int) -> None:
     record = session.scalars(select(RunRecord).where(RunRecord.name == run.name)).one()
     metrics = read_metrics(run)
     record.started_at = utc_now() - timedelta(days=1, minutes=place)
-    record.updated_at = record.started_at + timedelta(seconds=metrics[-1].seconds)
+    record.updated_at = record.started_at + timedelta(seconds=metrics[-1]["seconds"])
     session.execute(delete(MetricRecord).where(MetricRecord.run_id == record.id))
-    session.add_all(MetricRecord(run_id=record.id, **asdict(metric)) for metric in metrics)
+    session.add_all(MetricRecord(run_id=record.id, **metric) for metric in metrics)
 
 
 def _drop_routed_sequences(session: Session) -> None:

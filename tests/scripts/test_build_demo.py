@@ -74,7 +74,7 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
     with opened(unpacked_database(demo)) as database, Session(database) as session:
         for run in session.scalars(select(RunRecord)):
             stored = session.scalars(select(MetricRecord.step).where(MetricRecord.run_id == run.id).order_by("step"))
-            assert list(stored) == [metric.step for metric in metrics[run.name]] != []
+            assert list(stored) == [metric["step"] for metric in metrics[run.name]] != []
             # The database stores times in whole microseconds.
             duration = (run.updated_at - run.started_at).total_seconds()
             assert duration == pytest.approx(metrics[run.name][-1].seconds, abs=1e-6)

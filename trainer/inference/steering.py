@@ -38,7 +38,7 @@ from mxd.trainer.inference.units import Units, edit_units
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import TokenStream, prompt_ids
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_sets import check_fits
+from mxd.trainer.storage.run_sets import check_disjoint_layers, check_fits
 
 EXPERTS_SHOWN = 8
 
@@ -261,11 +261,10 @@ def edit_plans(runs: Sequence[Run], edits: Sequence[Edit], units: Units) -> dict
     unknown = [name for edit in edits for name in edit.runs if name not in named]
     if unknown:
         raise NotFoundError(f"An edit names the run '{unknown[0]}', which is not loaded. Loaded: {', '.join(named)}.")
+    check_disjoint_layers(runs)
     plans: dict[int, EditPlan] = {}
     for run in runs:
         own = [edit for edit in edits if (edit.run or runs[0].name) == run.name]
-        if run.config.layer in plans:
-            raise UserError(f"Two of these runs replace layer {run.config.layer}. Steer one run per layer.")
         checks = [
             tuple(_gate_check(test, run, named[test.run or run.name], units) for test in edit.when.gates)
             if edit.when

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
-from sqlalchemy import Engine, delete, select
+from pydantic import BaseModel, Field, TypeAdapter, create_model
+from sqlalchemy import Engine, Integer, delete, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.errors import NotFoundError, UserError
@@ -28,23 +26,17 @@ Number = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 """A finite number: the server cannot write others as JSON."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    step: Whole
-    tokens: Whole
-    normalized_mse: Number
-    dead_share: Number
-    l0: Number
-    max_density: Number
-    tokens_per_second: Number
-    seconds: Number
-    normalized_rank: Number | None = None
-    stable_rank: Number | None = None
-    min_singular_value: Number | None = None
-    min_scaling: Number | None = None
-
-
-_METRICS = TypeAdapter(list[Metric])
+_FIELDS: dict[str, Any] = {
+    column.key: (
+        Whole if isinstance(column.type, Integer) else Number | None if column.nullable else Number,
+        None if column.nullable else ...,
+    )
+    for column in MetricRecord.__table__.columns
+    if column.key != "run_id"
+}
+_METRICS = TypeAdapter[list[BaseModel]](list[create_model("Metric", **_FIELDS)])  # type: ignore[misc]
+Metrics = list[dict[str, Any]]
+"""Training metrics of some steps, with the fields of ``MetricRecord``."""
 
 
 def find_record(session: Session, name: str) -> RunRecord:
@@ -80,15 +72,15 @@ def delete_metrics_after(session: Session, record: RunRecord, step: int) -> None
     session.execute(delete(MetricRecord).where(MetricRecord.run_id == record.id, MetricRecord.step > step))
 
 
-def metrics_of(database: Engine, run_id: int) -> list[Metric]:
-    names = Metric.__dataclass_fields__
-    with Session(database) as session:
-        rows = session.scalars(select(MetricRecord).where(MetricRecord.run_id == run_id).order_by(MetricRecord.step))
-        return [Metric(**{name: getattr(row, name) for name in names}) for row in rows]
+def metrics_of(database: Engine, run_id: int) -> Metrics:
+    columns = [MetricRecord.__table__.columns[name] for name in _FIELDS]
+    with database.connect() as connection:
+        rows = connection.execute(select(*columns).where(MetricRecord.run_id == run_id).order_by(MetricRecord.step))
+        return [dict(row) for row in rows.mappings()]
 
 
-def write_metrics(run: Run, metrics: Sequence[Metric]) -> None:
-    atomic_write(run.folder / METRICS_FILE, json.dumps([asdict(metric) for metric in metrics]) + "\n")
+def write_metrics(run: Run, metrics: Metrics) -> None:
+    atomic_write(run.folder / METRICS_FILE, json.dumps(metrics) + "\n")
 
 
 def register_run(run: Run, database: Engine) -> None:
@@ -100,20 +92,20 @@ def register_run(run: Run, database: Engine) -> None:
             return
         record = enter(session, run, run.layer, run.config.tokens)
         record.status = "finished"
-        record.trained_tokens = metrics[-1].tokens if metrics else run.config.tokens
+        record.trained_tokens = metrics[-1]["tokens"] if metrics else run.config.tokens
         record.target_tokens = record.trained_tokens
         record.started_at = datetime.fromtimestamp((run.folder / RUN_FILE).stat().st_mtime, UTC)
-        session.add_all(MetricRecord(run_id=record.id, **asdict(metric)) for metric in metrics)
+        session.add_all(MetricRecord(run_id=record.id, **metric) for metric in metrics)
 
 
-def read_metrics(run: Run) -> list[Metric]:
+def read_metrics(run: Run) -> Metrics:
     """Read the training metrics in a run's folder; none if it has no such file. Raises UserError if the file is
     damaged."""
     path = run.folder / METRICS_FILE
     if not path.is_file():
         return []
     try:
-        return _METRICS.validate_json(path.read_bytes())
+        return [metric.model_dump() for metric in _METRICS.validate_json(path.read_bytes())]
     except ValueError as error:
         raise UserError(f"Invalid metrics: {path}. Delete the file to use the run without training curves.") from error
 

@@ -40,9 +40,11 @@ def check_compatible_runs(runs: Sequence[Run]) -> None:
 def check_disjoint_layers(runs: Sequence[Run]) -> None:
     """Check that no two runs replace the same layer. Raises UserError if two do."""
     layer, times = Counter(run.config.layer for run in runs).most_common(1)[0]
+    names = [run.name for run in runs if run.config.layer == layer]
+    if len(set(names)) < times:
+        raise UserError("A run is listed twice.")
     if times > 1:
-        names = " and ".join(run.name for run in runs if run.config.layer == layer)
-        raise UserError(f"{names} both replace layer {layer}. Choose one run per layer.")
+        raise UserError(f"{' and '.join(names)} both replace layer {layer}. Choose one run per layer.")
 
 
 def names_of(runs: Sequence[Run], pattern: str) -> list[str]:
@@ -101,14 +103,9 @@ def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str | Seq
     """
     if len(text) < (1 if isinstance(text, str) else 2):
         raise UserError("The text is empty.")
-    layers: dict[int, str] = {}
     for run in runs:
         check_fits(language_model, run)
-        other = layers.setdefault(run.config.layer, run.name)
-        if other != run.name:
-            raise UserError(f"{other} and {run.name} both replace layer {run.config.layer}. Choose one run per layer.")
-    if len(layers) < len(runs):
-        raise UserError("A run is listed twice.")
+    check_disjoint_layers(runs)
     return prompt_ids(language_model, text, start_token=runs[0].config.text.start_token)
 
 

@@ -22,7 +22,7 @@ FOLDER = "tensorboard"
 @dataclass(frozen=True)
 class MetricLog:
     write: Callable[[int, Mapping[str, float]], object]
-    """Logs the metrics of a step, in the units of ``mxd.trainer.storage.run_records.Metric``."""
+    """Logs the metrics of a step, in the units of ``mxd.trainer.storage.database.tables.MetricRecord``."""
     close: Callable[[], object]
 
 

@@ -179,7 +179,7 @@ class TrainingRun:
             self.run_id = record.id
         rows = metrics_of(database, self.run_id)
         # Kept by a run that is resumed with no steps left.
-        last = [getattr(rows[-1], name) if rows else math.nan for name in TrainMetrics._fields]
+        last = [rows[-1][name] if rows else math.nan for name in TrainMetrics._fields]
         self.last = TrainMetrics(*last)
         self.log = open_log(run.config, run.folder, self.first_step)
 

@@ -198,7 +198,7 @@ def test_incompatible_runs_are_rejected(trained: World) -> None:
     imported = Run(upper.folder, upper.config.model_copy(update={"method": "jumprelu-transcoder"}))
     config = config_of(trained, "refused")
     for runs, message in (
-        ([lower, lower], "lower and lower both replace layer 1"),
+        ([lower, lower], "A run is listed twice"),
         ([lower, elsewhere], "different language models"),
         ([lower, imported], "'upper' is an imported jumprelu-transcoder"),
     ):

@@ -52,7 +52,7 @@ def test_invalid_input_prints_one_line(place: Path, capsys: Capture) -> None:
     text = ["--dataset", str(place.parent / "text.jsonl"), "--tokens", "256"]
     for given, sentence in (
         (["a", "c", *text], "different language models"),
-        (["a", "a", *text], "both replace layer 0"),
+        (["a", "a", *text], "A run is listed twice"),
         (["a", "b"], "Missing --dataset and --tokens."),
         (["a", "nobody", *text], "Unknown run 'nobody'."),
     ):
