@@ -25,7 +25,6 @@ from mxd.backend.database import migrations
 from mxd.backend.database.annotations import NotesBase
 from mxd.backend.database.engine import OWN_TABLES, opened, size_in_bytes
 from mxd.backend.database.sql import WITH_TOKENS
-from mxd.trainer.data.readers import one_line
 from mxd.trainer.errors import DamagedDatabaseError, NotFoundError, UserError
 from mxd.trainer.storage.database.column_types import unpack, unpack_active
 from mxd.trainer.storage.database.engine import cannot_open, connect, harden_sqlite, schema_transaction
@@ -33,6 +32,7 @@ from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import CHAIN, read_version, sqlite_file_url, upgrade, writing
 from mxd.trainer.storage.database.search import compact_search, count_documents
 from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RoutedRecord, RunRecord, SequenceRecord
+from mxd.trainer.utils.files import one_line
 
 MAX_SQLITE_FINDINGS = 20
 """Reported findings of SQLite's own checks; a damaged file may have thousands."""

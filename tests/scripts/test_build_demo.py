@@ -77,7 +77,7 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
             assert list(stored) == [metric["step"] for metric in metrics[run.name]] != []
             # The database stores times in whole microseconds.
             duration = (run.updated_at - run.started_at).total_seconds()
-            assert duration == pytest.approx(metrics[run.name][-1].seconds, abs=1e-6)
+            assert duration == pytest.approx(metrics[run.name][-1]["seconds"], abs=1e-6)
         assert list(session.scalars(select(RunRecord.name).order_by(RunRecord.started_at.desc()))) == ["small", "above"]
         assert session.scalar(select(func.count()).select_from(ExpertRecord)) == 80
         assert session.scalar(select(func.count()).select_from(RoutedRecord)) == 14

@@ -15,9 +15,9 @@ from pydantic import AfterValidator, model_validator
 from safetensors import SafetensorError, safe_open
 
 from mxd.trainer.config.base import Config, Size, without_retired
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.errors import NotFoundError
 from mxd.trainer.utils.display import suggest
-from mxd.trainer.utils.files import read_json
+from mxd.trainer.utils.files import explained, read_json
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
@@ -169,10 +169,8 @@ def read_layer_config(folder: Path) -> LayerConfig:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise NotFoundError(f"No trained layer in {folder}: {CONFIG_FILE} is missing. Train one with 'mxd train'.")
-    try:
+    with explained(f"Invalid layer config: {path}. Restore it from a copy or train the run again.", ValueError):
         return LayerConfig.model_validate(read_json(path))
-    except ValueError as error:
-        raise UserError(f"Invalid layer config: {path}. Restore it from a copy or train the run again.") from error
 
 
 def stored_bits(weights: Path) -> int | None:

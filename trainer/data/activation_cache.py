@@ -43,7 +43,15 @@ from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, is_locked, read_json, sha256
+from mxd.trainer.utils.files import (
+    atomic_write,
+    disk_errors,
+    exclusive_lock,
+    explained,
+    is_locked,
+    read_json,
+    sha256,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -430,7 +438,5 @@ def _read_manifest(folder: Path) -> CacheManifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise NotFoundError(f"No activation cache in {folder}. Write one with 'mxd train MODEL --cache {folder}'.")
-    try:
+    with explained(f"{path} is damaged. Delete the cache; 'mxd train --cache' writes it again.", ValueError):
         return CacheManifest.model_validate(read_json(path))
-    except ValueError as error:
-        raise UserError(f"{path} is damaged. Delete the cache; 'mxd train --cache' writes it again.") from error

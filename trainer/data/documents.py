@@ -27,14 +27,13 @@ from mxd.trainer.data.readers import (
     file_errors,
     is_supported,
     is_url,
-    one_line,
     pieces,
     read_documents,
     read_piece,
     remote_files,
 )
 from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
-from mxd.trainer.utils.files import endpoint, is_unreachable
+from mxd.trainer.utils.files import endpoint, is_unreachable, one_line
 
 Order = Literal["as-is", "shuffled", "sampled"]
 """Document order. as-is: the order in the files, which are sorted by name. shuffled: random. sampled: as-is for files

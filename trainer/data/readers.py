@@ -18,7 +18,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, chain, count, pairwise
 from pathlib import Path, PurePosixPath
@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.utils.files import explained, one_line
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII)
 
@@ -87,14 +88,9 @@ def remote_files(url: str) -> dict[tuple[str, ...], RemoteFile]:
     return files
 
 
-@contextmanager
-def remote_errors(url: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise UserError(
-            f"Cannot read {url}: {one_line(error)}. Check the address and your access, or use a local file."
-        ) from error
+def remote_errors(url: str) -> AbstractContextManager[None]:
+    advice = "Check the address and your access, or use a local file."
+    return explained(f"Cannot read {url}: {{error}}. {advice}", OSError, ValueError, ImportError, RuntimeError)
 
 
 PLAIN_BYTES = 2**20
@@ -147,18 +143,9 @@ def only_texts(documents: Iterable[Document], source: str) -> Iterator[str]:
         yield document
 
 
-@contextmanager
-def file_errors(path: TextFile) -> Iterator[None]:
+def file_errors(path: TextFile) -> AbstractContextManager[None]:
     """Turn I/O and format errors into a UserError about ``path``."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"Cannot read {path}: {one_line(error)}. Download or copy the file again.") from error
-
-
-def one_line(error: Exception) -> str:
-    """Error message on one line, without its final punctuation."""
-    return " ".join(str(error).split())[:300].rstrip(".:; ") or type(error).__name__
+    return explained(f"Cannot read {path}: {{error}}. Download or copy the file again.", OSError, pa.ArrowException)
 
 
 def column_index(column: str, names: Iterable[str], where: str) -> int:
@@ -260,10 +247,8 @@ def _jsonl_documents(lines: Iterable[bytes], column: str, source: str, convert: 
         if not line.strip():
             continue
         where = f"line {number} of {source}"
-        try:
+        with explained(f"Invalid JSON in {where}: {{error}}. Fix or remove the line.", ValueError, RecursionError):
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"Invalid JSON in {where}: {one_line(error)}. Fix or remove the line.") from error
         if not isinstance(row, dict):
             raise UserError(f"Not a JSON object: {where}. Each line needs an object with the field '{column}'.")
         column_index(column, row, where)
@@ -316,7 +301,7 @@ def _parquet_rows(
         if group.start < rows.stop and rows.start < group.stop
     ]
     position = groups[0][1].start if groups else 0
-    try:
+    with explained(f"Column '{column}' of {path} is not UTF-8. Write the file again as UTF-8.", UnicodeDecodeError):
         for batch in file.iter_batches(_PARQUET_ROWS, row_groups=[index for index, _ in groups], columns=[column]):
             wanted = batch.column(0)[max(rows.start - position, 0) : max(rows.stop - position, 0)]
             position += len(batch)
@@ -324,8 +309,6 @@ def _parquet_rows(
                 yield convert(value, column, str(path))
             if position >= rows.stop:
                 return
-    except UnicodeDecodeError as error:
-        raise UserError(f"Column '{column}' of {path} is not UTF-8. Write the file again as UTF-8.") from error
 
 
 _READERS: dict[str, Callable[[TextFile, str | None, str, Convert], Iterator[Document]]] = {

@@ -25,6 +25,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.layers.ops import gate, is_transformed, mix
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
 from mxd.trainer.layers.tensor_files import dequantized, read_rows, save_part, save_tensors
+from mxd.trainer.utils.files import explained
 
 ExpertSelection = Tensor | slice
 """Ids of some experts on the CPU, or a range of ids."""
@@ -271,10 +272,9 @@ def read_weights(
     no contents and may hold only some ``rows`` of the ``tables``. Return tensors of the module's dtypes. Raises
     UserError if a file is damaged, or the tensors do not match the module."""
     state = expected.state_dict()
-    try:
+    message = f"Cannot read {path}: {{error}}. Restore it from a copy or train the run again."
+    with explained(message, SafetensorError, OSError, ValueError):
         tensors = dequantized(read_rows(path, tables, rows))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"Cannot read {path}: {error}. Restore it from a copy or train the run again.") from error
     expected_shapes = {name: tuple(value.shape) for name, value in state.items()}
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
     if shapes != expected_shapes:

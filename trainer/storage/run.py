@@ -36,6 +36,7 @@ from mxd.trainer.utils.files import (
     atomic_directory,
     atomic_write,
     disk_errors,
+    explained,
     fetch_repository,
     is_locked,
     looks_like_path,
@@ -84,12 +85,9 @@ class Run:
         folder = next((path for path in candidates if (path / RUN_FILE).is_file()), None)
         if folder is None:
             raise NotFoundError(unknown_run(str(name), run_names(data)))
-        try:
-            return cls(folder, parse_train_config(read_json(folder / RUN_FILE)))
-        except ValueError as error:
-            raise UserError(
-                f"Invalid config: {folder / RUN_FILE}. Restore it from a backup, or train the run again."
-            ) from error
+        path = folder / RUN_FILE
+        with explained(f"Invalid config: {path}. Restore it from a backup, or train the run again.", ValueError):
+            return cls(folder, parse_train_config(read_json(path)))
 
     @classmethod
     def create(cls, config: TrainConfig, data: Path, tokenizer: PreTrainedTokenizerBase) -> Run:
@@ -216,10 +214,8 @@ class Run:
         path = self.folder / file
         if not path.is_file():
             return {}
-        try:
+        with explained(f"Invalid {path.stem}: {path}. Delete the file, or index the run again.", ValueError):
             return _NUMBERS.validate_json(path.read_bytes())
-        except ValueError as error:
-            raise UserError(f"Invalid {path.stem}: {path}. Delete the file, or index the run again.") from error
 
     def write_prices(self, prices: Sequence[float] | None) -> None:
         """Store the predicted price of every expert with the weights, in four digits. None removes earlier ones."""

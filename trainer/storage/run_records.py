@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, TypeAdapter, create_model
+from pydantic import Field, create_model
 from sqlalchemy import Engine, Integer, delete, select
 from sqlalchemy.orm import Session
 
@@ -18,7 +18,7 @@ from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, METRICS_FILE, RUN_FILE, Run, run_names, runs_folder
 from mxd.trainer.utils.display import unknown_run
-from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock
+from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock, explained, read_json
 
 LARGEST_NUMBER = 1e30
 Whole = Annotated[int, Field(ge=0, lt=2**53)]
@@ -34,7 +34,7 @@ _FIELDS: dict[str, Any] = {
     for column in MetricRecord.__table__.columns
     if column.key != "run_id"
 }
-_METRICS = TypeAdapter[list[BaseModel]](list[create_model("Metric", **_FIELDS)])  # type: ignore[misc]
+_METRIC = create_model("Metric", **_FIELDS)
 Metrics = list[dict[str, Any]]
 """Training metrics of some steps, with the fields of ``MetricRecord``."""
 
@@ -104,10 +104,10 @@ def read_metrics(run: Run) -> Metrics:
     path = run.folder / METRICS_FILE
     if not path.is_file():
         return []
-    try:
-        return [metric.model_dump() for metric in _METRICS.validate_json(path.read_bytes())]
-    except ValueError as error:
-        raise UserError(f"Invalid metrics: {path}. Delete the file to use the run without training curves.") from error
+    with explained(
+        f"Invalid metrics: {path}. Delete the file to use the run without training curves.", ValueError, TypeError
+    ):
+        return [_METRIC.model_validate(row).model_dump() for row in read_json(path)]
 
 
 def adopt(run: Run, name: str, language_model: str | None, data: Path, database: Engine) -> Run:

@@ -22,6 +22,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.tensor_files import parts_of
 from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.files import explained
 
 _NAMES = TypeAdapter[str](RunName)
 
@@ -51,12 +52,9 @@ def names_of(runs: Sequence[Run], pattern: str) -> list[str]:
     """Return the names of the new runs. Raises UserError if a name is invalid, or two are equal."""
     names = [pattern.replace(PLACE, run.name) for run in runs]
     for name in names:
-        try:
+        message = f"Invalid run name: {name[:120]!r}. Use up to 100 letters, digits, '.', '_' and '-'."
+        with explained(message, ValidationError):
             _NAMES.validate_python(name)
-        except ValidationError as error:
-            raise UserError(
-                f"Invalid run name: {name[:120]!r}. Use up to 100 letters, digits, '.', '_' and '-'."
-            ) from error
     twice, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise UserError(

@@ -14,14 +14,12 @@ from torch import Tensor
 
 from mxd.trainer.config.base import Config
 from mxd.trainer.config.layer import WEIGHTS_FILE
-from mxd.trainer.data.readers import one_line
 from mxd.trainer.data.sequences import TEXT_START, TextPosition
-from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer, read_weights
 from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
 from mxd.trainer.storage.run import CHECKPOINT_PREFIX, checkpoints, step_of
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.files import atomic_directory, disk_errors, partial_folder, read_json
+from mxd.trainer.utils.files import atomic_directory, disk_errors, explained, partial_folder, read_json
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 POSITION_FILE = "position.json"
@@ -91,16 +89,13 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
     """
     rows = slice(None) if layer.shards is None else layer.shards.rows(layer.shards.rank)
     weights = read_weights(folder / WEIGHTS_FILE, layer, layer.expert_tables, rows)
-    try:
+    message = f"Damaged checkpoint: {folder} ({{error}}). Delete it and train the run again."
+    with explained(message, SafetensorError, OSError, KeyError, TypeError, ValueError):
         tensors = read_rows(folder / OPTIMIZER_FILE, _table_moments(layer), rows)
         position = Position.model_validate(read_json(folder / POSITION_FILE))
         last_active_N = tensors.pop(LAST_ACTIVE)
         layer.load_state_dict(weights)
         optimizer.load_state_dict(_unflatten(tensors, layer, optimizer))
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"Damaged checkpoint: {folder} ({one_line(error)}). Delete it and train the run again."
-        ) from error
     return position, last_active_N
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from mxd.trainer.config import TrainConfig
-from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import RUN_FILE
+from mxd.trainer.utils.files import explained
 
 LogName = Literal["tensorboard", "trackio", "wandb"]
 PROJECT = "mxd-explorer"
@@ -81,10 +81,7 @@ def _open_wandb(config: TrainConfig, folder: Path, _step: int) -> MetricLog:
 
 def log_to(name: LogName) -> OpenLog:
     """Return the function that opens a log of this kind. Raises UserError if the package is not installed."""
-    try:
+    message = f"{name} is not installed. Run pip install 'mxd-explorer[{name}]', or leave out --log."
+    with explained(message, ImportError):
         import_module("torch.utils.tensorboard.writer" if name == "tensorboard" else name)
-    except ImportError as error:
-        raise UserError(
-            f"{name} is not installed. Run pip install 'mxd-explorer[{name}]', or leave out --log."
-        ) from error
     return {"tensorboard": _open_tensorboard, "trackio": _open_trackio, "wandb": _open_wandb}[name]

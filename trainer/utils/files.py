@@ -193,6 +193,20 @@ def upload_folder(folder: Path, name: str, private: bool, message: str) -> str:
     return str(commit.commit_url)
 
 
+@contextmanager
+def explained(message: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn errors into a UserError. ``{error}`` in its message stands for the error on one line."""
+    try:
+        yield
+    except errors as error:
+        raise UserError(message.replace("{error}", one_line(error))) from error
+
+
+def one_line(error: Exception) -> str:
+    """Error message on one line, without its final punctuation."""
+    return " ".join(str(error).split())[:300].rstrip(".:; ") or type(error).__name__
+
+
 def first_line(error: Exception) -> str:
     """First line of an error message, without its final punctuation."""
     lines = [line.strip().rstrip(".:;") for line in str(error).splitlines() if line.strip()]

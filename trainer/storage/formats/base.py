@@ -24,6 +24,7 @@ from mxd.trainer.config import Activation, Encoder, Method
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.transcoders import Transcoder
 from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.files import explained
 
 NEUTRAL: tuple[object, ...] = (None, False, 0, "", "none", [], {})
 """Values that turn a setting off."""
@@ -118,10 +119,9 @@ class SourceTensors:
     @classmethod
     def read(cls, path: Path) -> SourceTensors:
         """Read a safetensors file. Raises UserError if the file is not a safetensors file."""
-        try:
+        message = f"Invalid safetensors file: {path} ({{error}}). Download it again."
+        with explained(message, SafetensorError, OSError):
             return cls(load_file(path), path.name)
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"Invalid safetensors file: {path} ({error}). Download it again.") from error
 
     def under(self, names: Mapping[str, str]) -> dict[str, Tensor]:
         """Return required tensors under our names, given our names -> those of the file. Matrices that the file holds

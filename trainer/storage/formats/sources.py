@@ -20,7 +20,7 @@ from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.formats import circuit_tracer, saelens, sparsify
 from mxd.trainer.storage.formats.base import ImportedLayer, SourceSettings, layer_of_module
 from mxd.trainer.storage.formats.mxd_checkpoint import read_checkpoint
-from mxd.trainer.utils.files import endpoint, first_line, is_unreachable, looks_like_path
+from mxd.trainer.utils.files import endpoint, explained, first_line, is_unreachable, looks_like_path
 
 MAX_FILES = 100_000
 MAX_CONFIG_BYTES = 1 << 20
@@ -135,11 +135,9 @@ def _settings(path: Path) -> SourceSettings:
     """Read a config file, YAML or JSON."""
     if path.stat().st_size > MAX_CONFIG_BYTES:
         raise UserError(f"Config file too large: {path}. Choose the folder of a layer.")
-    try:
+    with explained(f"Invalid config file: {path}. Download it again.", ValueError, RecursionError, yaml.YAMLError):
         text = path.read_text("utf-8")
         values: Any = yaml.load(text, _PlainLoader) if path.suffix == ".yaml" else json.loads(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise UserError(f"Invalid config file: {path}. Download it again.") from error
     if not isinstance(values, dict):
         raise UserError(f"Invalid config file: {path} must be a mapping.")
     return SourceSettings(values, path.name)
