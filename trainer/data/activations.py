@@ -209,12 +209,9 @@ def batches(
     first: ActivationBuffer | None = None,
     progress: TextProgress | None = None,
 ) -> Generator[dict[int, MlpActivations]]:
-    """Yield the batch of each step, by layer, from ``first_step`` on.
-
-    The processes of a group together have the batches that a single process would have. ``first`` is this process's
-    first buffer, if it has been computed already. ``progress`` says where to begin in the text, and follows the
-    buffers: a run that stops may continue from there.
-    """
+    """Yield the batch of each step, by layer, from ``first_step`` on. The processes of a group together have the
+    batches that a single process would have. ``first`` is this process's first buffer, if it has been computed already.
+    ``progress`` says where to begin in the text, and follows the buffers: a run that stops may continue from there."""
     progress = progress or TextProgress()
     first_buffer, first_batch = divmod(first_step, stream.plan.steps_per_buffer)
     size = stream.plan.batch_tokens // group.world_size
@@ -233,11 +230,9 @@ def batches(
 
 
 def prefetch_on_gpu(buffers: Generator[ActivationBuffer], device: torch.device) -> Generator[ActivationBuffer]:
-    """On a GPU, compute the next buffer in a background thread while training on the current one.
-
-    Both use the same stream, so their kernels run in order. On a CPU they would only compete for cores and double the
-    memory. MPS shares the memory with the CPU, and PyTorch does not promise that two threads may use it.
-    """
+    """On a GPU, compute the next buffer in a background thread while training on the current one. Both use the same
+    stream, so their kernels run in order. On a CPU they would only compete for cores and double the memory. MPS shares
+    the memory with the CPU, and PyTorch does not promise that two threads may use it."""
     return prefetch(buffers, PREFETCHED_BUFFERS) if prefetches(device) else buffers
 
 
@@ -247,11 +242,9 @@ def prefetches(device: torch.device) -> bool:
 
 
 def shuffled_tokens(stream: StreamSpec, buffer: int, rows: int, shard: range) -> torch.Tensor:
-    """Token indices [T] of a buffer's shard, its sequence groups, in the order in which the steps take them.
-
-    The sequences of a buffer form as many groups as a step has sequences. The tokens of each group are shuffled, and
-    every step takes equally many from each group. So groups can be sharded without changing the steps.
-    """
+    """Token indices [T] of a buffer's shard, its sequence groups, in the order in which the steps take them. The
+    sequences of a buffer form as many groups as a step has sequences. The tokens of each group are shuffled, and every
+    step takes equally many from each group. So groups can be sharded without changing the steps."""
     steps, context = rows // stream.plan.sequences, stream.plan.context_length
     shuffled = []
     for index, number in enumerate(shard):

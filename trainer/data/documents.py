@@ -157,11 +157,9 @@ def _total_bytes(files: Sequence[TextFile]) -> int:
 
 
 def _in_passes(read: Callable[[], Iterator[Document]], rng: random.Random) -> Iterator[Document]:
-    """Documents in random order of a text that can be read only from its beginning, in several passes over it.
-
-    Every document has a random key. The first pass yields those with the smallest keys that fit in memory: a sample of
-    the whole text. Each further pass yields as large a share as all before it, so there are few.
-    """
+    """Documents in random order of a text that can be read only from its beginning, in several passes over it. Every
+    document has a random key. The first pass yields those with the smallest keys that fit in memory: a sample of the
+    whole text. Each further pass yields as large a share as all before it, so there are few."""
     seed = rng.random()
     kept: list[tuple[float, int, Document]] = []  # a heap, the largest key first
     characters, bound = 0, 1.0

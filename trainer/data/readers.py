@@ -70,11 +70,9 @@ def is_url(text: str) -> bool:
 
 
 def remote_files(url: str) -> dict[tuple[str, ...], RemoteFile]:
-    """Files of a URL by the components of their paths: one file, all in a folder, or those that match a pattern.
-
-    Hidden files are left out, as of a local folder. Raises NotFoundError (there is none) or UserError (the place cannot
-    be read, or its package is not installed).
-    """
+    """Files of a URL by the components of their paths: one file, all in a folder, or those that match a pattern. Hidden
+    files are left out, as of a local folder. Raises NotFoundError (there is none) or UserError (the place cannot be
+    read, or its package is not installed)."""
     from fsspec.core import url_to_fs
 
     with remote_errors(url):
@@ -122,11 +120,9 @@ def is_supported(name: str) -> bool:
 
 
 def read_documents(path: TextFile, column: str, convert: Convert | None = None) -> Iterator[Document]:
-    """Yield the documents of a file, including empty ones: rows of ``column``, or the text of a .txt file.
-
-    A column of a .jsonl or .parquet file may hold lists of token ids instead of text. ``convert`` makes a document of a
-    value, its column and its place. Raises UserError during iteration if the file is damaged or has no such column.
-    """
+    """Yield the documents of a file, including empty ones: rows of ``column``, or the text of a .txt file. A column of
+    a .jsonl or .parquet file may hold lists of token ids instead of text. ``convert`` makes a document of a value, its
+    column and its place. Raises UserError during iteration if the file is damaged or has no such column."""
     format_and_compression = _format_and_compression(path.name)
     assert format_and_compression is not None
     suffix, compression = format_and_compression
@@ -171,11 +167,9 @@ def document_of(value: object, column: str, where: str) -> Document:
 
 
 def label_of(value: object, column: str, where: str) -> str:
-    """Text of a label: text, a number or a Boolean, written as in JSON; null is an empty label.
-
-    A whole number is written without a decimal point, because files with missing labels hold it as 1.0. Raises
-    UserError if the value is none of these.
-    """
+    """Text of a label: text, a number or a Boolean, written as in JSON; null is an empty label. A whole number is
+    written without a decimal point, because files with missing labels hold it as 1.0. Raises UserError if the value is
+    none of these."""
     if isinstance(value, str | None):
         return value or ""
     if isinstance(value, float) and value.is_integer():

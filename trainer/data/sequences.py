@@ -95,12 +95,9 @@ def sequences(
 
 
 def check_text_length(config: TextConfig, tokenizer: PreTrainedTokenizerBase, tokens: int) -> None:
-    """Check before training that the text has enough tokens.
-
-    Texts that are short for their token count are tokenised and counted. Hub datasets and texts of more than 64 MiB are
-    not checked, because that would download or read all of them. Raises UserError if the text has too few tokens, or
-    cannot be read.
-    """
+    """Check before training that the text has enough tokens. Texts that are short for their token count are tokenised
+    and counted. Hub datasets and texts of more than 64 MiB are not checked, because that would download or read all of
+    them. Raises UserError if the text has too few tokens, or cannot be read."""
     required = max(1, tokens // config.context_length) * config.context_length
     size = size_bytes(config)
     if (

@@ -96,12 +96,9 @@ def apply_repetition_penalty(logits_RV: Tensor, used: Sequence[set[int]], sampli
 def sample_tokens(
     logits_RV: Tensor, used: Sequence[set[int]], samplings: Sequence[Sampling], noise_RV: Tensor
 ) -> list[int]:
-    """Sample the next token of each text with its own settings.
-
-    Tests the best candidates against top-k and top-p first, since they nearly always pass, and sorts only if none does.
-
-    ``used`` are the ids of each text so far, ``noise_RV`` is noise from ``gumbel_noises``.
-    """
+    """Sample the next token of each text with its own settings. Tests the best candidates against top-k and top-p
+    first, since they nearly always pass, and sorts only if none does. ``used`` are the ids of each text so far,
+    ``noise_RV`` is noise from ``gumbel_noises``."""
     logits_RV = apply_repetition_penalty(logits_RV.cpu().double(), used, samplings)
     temperature_R1 = torch.tensor([[sampling.temperature] for sampling in samplings], dtype=torch.float64)
     logits_RV = logits_RV / torch.where(temperature_R1 > 0, temperature_R1, 1.0)
@@ -293,10 +290,8 @@ class RowBatch:
 
     @torch.inference_mode()
     def join(self, prompts: Sequence[SequenceState], continuations: Sequence[tuple[int, SequenceState]]) -> StepOutput:
-        """Compute prompts and add rows that continue them; return the output for the new rows.
-
-        The prompts have equal length. Each continuation is the index of the prompt that it continues, and the new row.
-        """
+        """Compute prompts and add rows that continue them; return the output for the new rows. The prompts have equal
+        length. Each continuation is the index of the prompt that it continues, and the new row."""
         (length,) = {len(prompt.ids) for prompt in prompts}
         sources, rows = [prompt for prompt, _ in continuations], [row for _, row in continuations]
         split_block = self._split_block([*self.rows, *prompts])

@@ -39,12 +39,9 @@ def route(language_model: LanguageModel, run: Run, text: str, k: int | None = No
 def route_together(
     language_model: LanguageModel, runs: Sequence[Run], text: str | Sequence[int], k: int | None = None
 ) -> tuple[Routing, ...]:
-    """Route a text through runs of several layers in one forward pass; return one routing per run.
-
-    Every layer reads the activations of the original model, as when it is routed alone. ``k`` applies to all runs. The
-    text may be its token ids. Raises TooLongError (as ``route``) or UserError (as ``route``, or two runs have the same
-    layer).
-    """
+    """Route a text through runs of several layers in one forward pass; return one routing per run. Every layer reads
+    the activations of the original model, as when it is routed alone. ``k`` applies to all runs. The text may be its
+    token ids. Raises TooLongError (as ``route``) or UserError (as ``route``, or two runs have the same layer)."""
     ids = text_ids(language_model, runs, text)
     layers = [run.at_k(k) for run in runs]
     texts = token_texts(language_model.tokenizer, ids)

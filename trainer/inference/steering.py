@@ -231,11 +231,9 @@ class Steering:
 def steer(
     language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
 ) -> Iterator[SteeringStep]:
-    """Continue a prompt without and with edits; yield ``Started``, each ``TokenEvent``, then ``Done``.
-
-    ``run`` is the steered run, or several of different layers with the steered one first. Raises UserError as
-    ``Steering.prepare``; raised by this call, before the first event.
-    """
+    """Continue a prompt without and with edits; yield ``Started``, each ``TokenEvent``, then ``Done``. ``run`` is the
+    steered run, or several of different layers with the steered one first. Raises UserError as ``Steering.prepare``;
+    raised by this call, before the first event."""
     runs = [run] if isinstance(run, Run) else list(run)
     return run_alone(language_model, Steering.prepare(language_model, runs, config, units))
 

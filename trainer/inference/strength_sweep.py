@@ -88,11 +88,9 @@ class Concept:
 
     @torch.no_grad()
     def promoted_tokens(self) -> dict[int, str]:
-        """Tokens (id -> text) that one unit of the expert alone makes more probable, strongest first.
-
-        Adds what the block adds because of the contribution on the prompt's last token to the residual stream after
-        the last block, then unembeds it.
-        """
+        """Tokens (id -> text) that one unit of the expert alone makes more probable, strongest first. Adds what the
+        block adds because of the contribution on the prompt's last token to the residual stream after the last block,
+        then unembeds it."""
         passes: list[LayerPass] = []
         layer, additions = self.run.config.layer, self.language_model.additions
         sparse_layer = self.run.layer.to(self.language_model.device_of(layer))

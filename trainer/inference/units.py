@@ -77,9 +77,7 @@ def _tests(config: SteeringConfig, steered: str) -> Iterator[tuple[tuple[str, in
 
 def median_in_units(record: ExpertRecord) -> float:
     """Median activation over the expert's active tokens, divided by its 99th percentile; 0 for a dead expert.
-
-    Interpolates linearly inside the histogram bin that contains the median.
-    """
+    Interpolates linearly inside the histogram bin that contains the median."""
     half = sum(record.histogram) / 2
     if not half or not record.p99:
         return 0.0
@@ -91,12 +89,8 @@ def median_in_units(record: ExpertRecord) -> float:
 
 
 def with_medians(session: Session, config: AnyConfig, steered: str) -> AnyConfig:
-    """Replace ``median`` in gate tests by the expert's median in units.
-
-    Tests of experts without an index keep ``median``, which steering reports.
-
-    Edits without a run refer to ``steered``.
-    """
+    """Replace ``median`` in gate tests by the expert's median in units. Tests of experts without an index keep
+    ``median``, which steering reports. Edits without a run refer to ``steered``."""
     tested = {place for place, test in _tests(config, steered) if test.level == "median"}
     if not tested:
         return config

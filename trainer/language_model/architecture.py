@@ -89,11 +89,9 @@ class Architecture:
         return self._stated_limit or 2048
 
     def check_context_length(self, tokens: int) -> None:
-        """Check that the language model can read sequences of ``tokens`` tokens.
-
-        Rotary and relative positions go beyond the context length. They are untrained there, which gives a warning.
-        Raises UserError if the language model has one embedding per position, and fewer than ``tokens``.
-        """
+        """Check that the language model can read sequences of ``tokens`` tokens. Rotary and relative positions go
+        beyond the context length. They are untrained there, which gives a warning. Raises UserError if the language
+        model has one embedding per position, and fewer than ``tokens``."""
         if self._stated_limit is None or tokens <= self._stated_limit:
             return
         excess = (

@@ -48,11 +48,9 @@ ROOM = 1.2
 
 @contextmanager
 def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
-    """Put float32 copies in the place of half-precision weights inside the context.
-
-    Yields False, and changes nothing, if an accelerator has no room, or if some weights are kept outside its memory.
-    Other threads must not use the model meanwhile.
-    """
+    """Put float32 copies in the place of half-precision weights inside the context. Yields False, and changes nothing,
+    if an accelerator has no room, or if some weights are kept outside its memory. Other threads must not use the model
+    meanwhile."""
     owners = [
         (module, name, weight)
         for module in language_model.module.modules()
@@ -93,10 +91,8 @@ def choose_device(device: str) -> torch.device:
 
 
 def choose_dtype(device: torch.device) -> torch.dtype:
-    """Default dtype of a language model's weights: bfloat16 on accelerators that have it natively, else float32.
-
-    NVIDIA GPUs before Ampere (T4, V100) only emulate bfloat16, which is far slower than float32.
-    """
+    """Default dtype of a language model's weights: bfloat16 on accelerators that have it natively, else float32. NVIDIA
+    GPUs before Ampere (T4, V100) only emulate bfloat16, which is far slower than float32."""
     if device.type == "cpu":
         return torch.float32
     if device.type == "cuda":
@@ -185,10 +181,8 @@ def weights_at_hand(module: nn.Module) -> Iterator[None]:
 @contextmanager
 def head_in_float32(module: PreTrainedModel, blocks: nn.ModuleList) -> Iterator[dict[str, Tensor]]:
     """Float32 copies of a language model's weights outside its blocks, by name, for ``torch.func.functional_call``.
-
     Without the input embeddings, unless they are also the unembedding. Inside the context, offloaded weights of these
-    modules are not read again, which would replace the copies.
-    """
+    modules are not read again, which would replace the copies."""
     inside = {id(child) for block in blocks for child in block.modules()}
     embeddings, unembedding = module.get_input_embeddings(), module.get_output_embeddings()
     if unembedding is None or unembedding.weight is not embeddings.weight:
@@ -337,10 +331,8 @@ def _pretrained(
 
 
 def _check_can_load(config: PreTrainedConfig, folder: Path) -> None:
-    """Raise an error if weights in the folder, or packages that they need, are missing. Reads no weights.
-
-    A folder with nothing but a config can be planned with.
-    """
+    """Raise an error if weights in the folder, or packages that they need, are missing. Reads no weights. A folder with
+    nothing but a config can be planned with."""
     quantization = getattr(config, "quantization_config", None) or getattr(
         config.get_text_config(), "quantization_config", None
     )

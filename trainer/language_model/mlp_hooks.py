@@ -66,19 +66,14 @@ class StopForward(Exception):
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """Relative difference between two ways of computing the same that counts as rounding.
-
-    Rows of a batch of another size may be computed by another kernel. In half precision, that changes the last bits of
-    every activation.
-    """
+    """Relative difference between two ways of computing the same that counts as rounding. Rows of a batch of another
+    size may be computed by another kernel. In half precision, that changes the last bits of every activation."""
     return {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.05)
 
 
 def agrees(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     """True if a probe's logits [..., V] are the expected ones up to the rounding of a forward pass in ``dtype``.
-
-    Relative to their spread, because the logits of some language models are all far from 0.
-    """
+    Relative to their spread, because the logits of some language models are all far from 0."""
     if actual.shape != expected.shape:
         return False
     spread = (expected - expected.mean(dim=-1, keepdim=True)).norm()
@@ -149,10 +144,8 @@ class _LastModule:
 
 def replace_forward(module: nn.Module, forward: Callable[..., Any], stack: ExitStack) -> None:
     """Set ``forward`` on the instance until ``stack`` is closed. Libraries such as accelerate may have set their own.
-
     In the instance's dictionary, because TransformerLens sets attributes of its modules on others. A library that wraps
-    the replacement meanwhile keeps its wrapper, which then computes the original.
-    """
+    the replacement meanwhile keeps its wrapper, which then computes the original."""
     attributes, switch = vars(module), _Switch(forward, module.forward)
     previous, current = attributes.get("forward"), switch.forward
 

@@ -195,11 +195,9 @@ class LanguageModel:
 
     @torch.no_grad()
     def next_logits(self, ids_BT: Tensor, cache: Cache | None = None) -> tuple[Tensor, Cache | None]:
-        """Logits [B, V] in float32 of the token after the last, and the cache of all tokens so far.
-
-        ``ids_BT`` are all tokens so far. ``cache`` has all but the newest, and is None at the start of a text. An
-        architecture that cannot continue from a cache returns None, and computes all tokens again.
-        """
+        """Logits [B, V] in float32 of the token after the last, and the cache of all tokens so far. ``ids_BT`` are all
+        tokens so far. ``cache`` has all but the newest, and is None at the start of a text. An architecture that cannot
+        continue from a cache returns None, and computes all tokens again."""
         if not self.can_continue_cache:
             return self.logits_at(ids_BT, [ids_BT.shape[1] - 1] * len(ids_BT)), None
         return self._continued(ids_BT if cache is None else ids_BT[:, -1:], cache)
@@ -227,9 +225,8 @@ class LanguageModel:
 
     def next_padded_logits(self, ids_BT: Tensor, cached: Sequence[int], cache: Cache) -> Tensor:
         """Logits [B, V] in float32 of the token after the last, of rows that are padded on the left in a cache.
-
-        ``ids_BT`` are the newest tokens of each row, which are added to ``cache``. That has ``cached`` tokens of each.
-        """
+        ``ids_BT`` are the newest tokens of each row, which are added to ``cache``. That has ``cached`` tokens of
+        each."""
         length, new = cache.get_seq_length(), ids_BT.shape[1]
         cached_B1, mask_BT = torch.tensor(cached, device=self.device).unsqueeze(1), None
         if any(tokens != length for tokens in cached):  # without a mask, attention is faster
@@ -259,10 +256,8 @@ class LanguageModel:
     @cached_property
     @torch.no_grad()
     def can_grow_cache(self) -> bool:
-        """True if a cache may have one pair of keys and values per block, with rows that are padded on the left.
-
-        Tested with a few tokens against forward passes without a cache.
-        """
+        """True if a cache may have one pair of keys and values per block, with rows that are padded on the left. Tested
+        with a few tokens against forward passes without a cache."""
         rows, cache = [[1, 2, 3, 2], [3, 1, 2]], GrowableCache()
         try:
             for ids in rows:

@@ -67,11 +67,9 @@ class RelatedWords:
 
     @torch.no_grad()
     def of(self, text: str, start_token: str | None) -> dict[str, float]:
-        """Return words in lower case with their relation to a description, from 0 to 1, strongest first.
-
-        The description is plain words, such as “days of the week”. Raises TooLongError if the text is longer than the
-        language model's context.
-        """
+        """Return words in lower case with their relation to a description, from 0 to 1, strongest first. The
+        description is plain words, such as “days of the week”. Raises TooLongError if the text is longer than the
+        language model's context."""
         expected = self._expected_after(text, start_token)
         described = [word for word in re.findall(r"\w+", text.casefold()) if word not in FUNCTION_WORDS]
         cosine = self._similar_to(described)
@@ -83,11 +81,9 @@ class RelatedWords:
         return dict(sorted(related.items(), key=lambda entry: -entry[1]))
 
     def _expected_after(self, text: str, start_token: str | None) -> Mapping[str, float]:
-        """Return word -> probability as the next token after a description, times its lift.
-
-        Words are compared with what is expected after ``UNRELATED`` descriptions, by pointwise mutual information. Else
-        “might” and “while” would be related to everything.
-        """
+        """Return word -> probability as the next token after a description, times its lift. Words are compared with
+        what is expected after ``UNRELATED`` descriptions, by pointwise mutual information. Else “might” and “while”
+        would be related to everything."""
         if start_token not in self._expected:
             unrelated = self._after_descriptions(UNRELATED, start_token)
             self._expected[start_token] = unrelated.clamp_min(1e-12).log().mean(dim=0)
@@ -113,10 +109,8 @@ class RelatedWords:
         return probability_RV.view(len(texts), len(DESCRIPTIONS), -1).mean(dim=1)
 
     def _similar_to(self, described: Sequence[str]) -> dict[str, float]:
-        """Return word -> largest cosine of its embedding with that of one of the ``described`` words.
-
-        Mean and common directions are removed from embeddings, as in All-but-the-Top (arXiv 1702.01417, algorithm 1).
-        """
+        """Return word -> largest cosine of its embedding with that of one of the ``described`` words. Mean and common
+        directions are removed from embeddings, as in All-but-the-Top (arXiv 1702.01417, algorithm 1)."""
         table = self._table
         cosine: dict[str, float] = {}
         for word in described if table.words else ():

@@ -117,10 +117,8 @@ class Residuals:
 
     @contextmanager
     def continued(self, layer: int, first: int, ids_BT: Tensor, copies: int = 1) -> Iterator[Tensor]:
-        """Start forward passes over these sequences at a block; yields the token ids to pass, [B x copies, T].
-
-        The copies of a sequence follow each other.
-        """
+        """Start forward passes over these sequences at a block; yields the token ids to pass, [B x copies, T]. The
+        copies of a sequence follow each other."""
         ids_RT = ids_BT.repeat_interleave(copies, dim=0)
         if not self.can_continue(layer):
             yield ids_RT
@@ -144,11 +142,9 @@ class Additions:
 
     @torch.no_grad()
     def of_vectors(self, layer: int, ids: Sequence[int], position_R: Sequence[int], vector_RO: Tensor) -> Tensor:
-        """Addition of a block because its MLP's output contains vectors, [R, W] in float32.
-
-        Each of the vectors, at its position in the text, is removed from the MLP's output alone. There may be none.
-        Raises UserError if the block's residual stream is not [B, T, W].
-        """
+        """Addition of a block because its MLP's output contains vectors, [R, W] in float32. Each of the vectors, at its
+        position in the text, is removed from the MLP's output alone. There may be none. Raises UserError if the block's
+        residual stream is not [B, T, W]."""
         if not len(position_R) or self.adds_output(layer):
             return vector_RO.float()
         parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(position_R), ROWS_AT_ONCE)]
@@ -290,9 +286,7 @@ class Additions:
 @contextmanager
 def _in_float32(block: nn.Module) -> Iterator[None]:
     """Compute a block in float32, because in half precision a small difference of its outputs is mostly rounding.
-
-    Blocks whose weights are offloaded stay as they are.
-    """
+    Blocks whose weights are offloaded stay as they are."""
     short = {it.dtype for it in block.parameters() if it.is_floating_point()} - {torch.float32, torch.float64}
     if not short or any(it.is_meta for it in block.parameters()):
         yield

@@ -188,10 +188,8 @@ def decode_each(pieces: Iterable[bytes]) -> list[str]:
 
 
 def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes] | None:
-    """Bytes of each token of a byte-level tokenizer, by id; empty for ids without a token.
-
-    Returns None for other tokenizers, because the text of their tokens depends on the previous token.
-    """
+    """Bytes of each token of a byte-level tokenizer, by id; empty for ids without a token. Returns None for other
+    tokenizers, because the text of their tokens depends on the previous token."""
     if not (tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)):
         return None
     names: list[str | None] = list(tokenizer.convert_ids_to_tokens(list(range(vocabulary_size(tokenizer)))))

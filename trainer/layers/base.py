@@ -44,10 +44,8 @@ def drawn_weight(
     columns: slice = slice(None),
     draw: Callable[[Tensor], object] = _DRAW_LINEAR,
 ) -> Tensor:
-    """Some rows and columns of a random weight [outputs, inputs], by default the one that ``nn.Linear`` draws.
-
-    All of it is drawn, a few rows at a time, so that processes that hold different parts draw the same random numbers.
-    """
+    """Some rows and columns of a random weight [outputs, inputs], by default the one that ``nn.Linear`` draws. All of
+    it is drawn, a few rows at a time, so that processes that hold different parts draw the same random numbers."""
     first, end, _ = rows.indices(outputs)
     weight_RC = torch.empty(end - first, len(range(inputs)[columns]))
     for top in range(0, outputs, step := max(1, DRAWN_AT_A_TIME // inputs)):
@@ -79,10 +77,8 @@ class Gate(nn.Linear):
         nn.init.zeros_(self.bias)
 
     def choose(self, x_TI: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Gate activations and ids of the K experts with the largest scores: two tensors [T, K], largest first.
-
-        A gate activation of 0 marks an inactive expert.
-        """
+        """Gate activations and ids of the K experts with the largest scores: two tensors [T, K], largest first. A gate
+        activation of 0 marks an inactive expert."""
         return gate(x_TI, self.weight, self.bias, k)
 
     def rows(self, experts: ExpertSelection) -> Tensor:

@@ -47,10 +47,8 @@ def measure_ranks(layer: MxD, experts: Sequence[int]) -> ExpertRanks:
 
 
 def small_matrix(layer: MxD, expert: int) -> Tensor:
-    """Smaller matrix with the singular values of W_n: its QR factor R if W_n is tall. Float32 on the CPU.
-
-    GPUs are no faster for one matrix, and MPS has no decompositions and no float64.
-    """
+    """Smaller matrix with the singular values of W_n: its QR factor R if W_n is tall. Float32 on the CPU. GPUs are no
+    faster for one matrix, and MPS has no decompositions and no float64."""
     matrix_HO = layer.expert_matrix(expert).float().cpu()
     if matrix_HO.shape[0] <= matrix_HO.shape[1]:
         return matrix_HO
@@ -65,9 +63,8 @@ MEDIAN_STEPS = 20
 @torch.no_grad()
 def output_routing_share(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> float:
     """Return the normalised MSE with the mixing frozen at its median over tokens, divided by that of the mean target.
-
-    It is the routing share of an evaluation, measured on the outputs instead of the loss. 0: the routing does nothing.
-    """
+    It is the routing share of an evaluation, measured on the outputs instead of the loss. 0: the routing does
+    nothing."""
     mixing_TM = layer.mixing(layer.route(x_TI))
     typical_M = spatial_median(mixing_TM, mixing_TM.mean(dim=0), steps=MEDIAN_STEPS)
     frozen_TO = layer.decode_mixed(layer.dense_output(x_TI), typical_M.expand_as(mixing_TM))

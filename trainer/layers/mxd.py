@@ -104,11 +104,8 @@ class MxD(SparseLayer):
         return self.centred(mixing_TM) * dense_TM + self.output_bias
 
     def centred(self, mixing_TM: Tensor) -> Tensor:
-        """Subtract the centre from a mixing, if the layer has centred mixing.
-
-        In training it is the batch's own centre. A running one would lag behind, and training would make use of the
-        difference as a constant mixing.
-        """
+        """Subtract the centre from a mixing, if the layer has centred mixing. In training it is the batch's own centre.
+        A running one would lag behind, and training would make use of the difference as a constant mixing."""
         if self.config.mixing == "paper":
             return mixing_TM
         if self.average is None:

@@ -45,10 +45,8 @@ def tokens_at_a_time(num_experts: int) -> int:
 
 
 def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first.
-
-    Under autocast the scores have its dtype, so no product has an ``out`` argument: autocast ignores those.
-    """
+    """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first. Under
+    autocast the scores have its dtype, so no product has an ``out`` argument: autocast ignores those."""
     tokens = tokens_at_a_time(len(weight_NI))
     # Allocated first: a result above the freed scores of its block would keep the heap from using them again.
     values_TK = x_TI.new_empty(len(x_TI), k)
@@ -100,10 +98,8 @@ def pairs_by_expert(indices_TK: Tensor, num_experts: int) -> PairsByExpert:
 
 
 def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, pairs: PairsByExpert) -> tuple[Tensor, Tensor]:
-    """Weighted sum of the rows of each expert's tokens, [N, W], and the sum of the weights alone, [N].
-
-    Each bag of ``embedding_bag`` is one expert: no atomics, deterministic.
-    """
+    """Weighted sum of the rows of each expert's tokens, [N, W], and the sum of the weights alone, [N]. Each bag of
+    ``embedding_bag`` is one expert: no atomics, deterministic."""
     weights_P = weights_TK.reshape(-1)[pairs.order_P]
     sums_NW, totals_N1 = (
         F.embedding_bag(
@@ -128,10 +124,8 @@ def ops_on(device: torch.device) -> ModuleType:
 
 @cache
 def compiled_ops(device: torch.device) -> ModuleType:
-    """The Triton kernels if one of them runs on a device, else the plain operations, with a warning.
-
-    Triton builds the launcher of its kernels with the machine's C compiler and Python's headers.
-    """
+    """The Triton kernels if one of them runs on a device, else the plain operations, with a warning. Triton builds the
+    launcher of its kernels with the machine's C compiler and Python's headers."""
     if find_spec("triton") is None:  # on Windows and macOS
         return PLAIN
     from triton.errors import TritonError
@@ -257,10 +251,8 @@ def mix(activations_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
 
 
 def gate(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Gate activations and ids of the K experts with the largest scores: two tensors [T, K], largest first.
-
-    A gate activation of 0 means that fewer than K scores were positive; that expert is inactive.
-    """
+    """Gate activations and ids of the K experts with the largest scores: two tensors [T, K], largest first. A gate
+    activation of 0 means that fewer than K scores were positive; that expert is inactive."""
     if is_transformed():
         scores_TK, indices_TK = F.linear(x_TI, weight_NI, bias_N).topk(k)
         return scores_TK.relu(), indices_TK

@@ -98,11 +98,9 @@ def tokens_at_a_time(num_experts: int) -> int:
 
 
 def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first.
-
-    If matrix products are in bfloat16 (``torch.autocast``), they only select the experts. The K scores of the selected
-    experts are then recomputed in float32, so rounding affects only near ties.
-    """
+    """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first. If matrix
+    products are in bfloat16 (``torch.autocast``), they only select the experts. The K scores of the selected experts
+    are then recomputed in float32, so rounding affects only near ties."""
     tokens = tokens_at_a_time(len(weight_NI))
     blocks = [blocked_topk(torch.addmm(bias_N, x_BI, weight_NI.T), k) for x_BI in x_TI.split(tokens)]
     values_TK, indices_TK = (torch.cat(parts) for parts in zip(*blocks, strict=True))
@@ -114,11 +112,9 @@ def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> t
 
 
 def blocked_topk(scores_TN: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and columns of the K largest scores of each row, largest first, in one pass over the scores.
-
-    A block that holds one of the K largest has a maximum that is at least as large, and so are at most K blocks. So the
-    K blocks with the largest maxima hold the K largest, whereas ``topk`` reads all scores several times.
-    """
+    """Values and columns of the K largest scores of each row, largest first, in one pass over the scores. A block that
+    holds one of the K largest has a maximum that is at least as large, and so are at most K blocks. So the K blocks
+    with the largest maxima hold the K largest, whereas ``topk`` reads all scores several times."""
     count = scores_TN.shape[1]
     size = 1 << isqrt(count // k).bit_length()  # near sqrt(N / K), for which maxima and candidates are fewest
     blocks = count // size

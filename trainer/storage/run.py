@@ -228,10 +228,8 @@ class Run:
         self.__dict__.pop("prices", None)
 
     def write_units(self, units: Mapping[int, float]) -> None:
-        """Store the units with the weights, so that a strength means the same wherever the run is used.
-
-        Stored units that differ only by rounding, as from another machine, are kept.
-        """
+        """Store the units with the weights, so that a strength means the same wherever the run is used. Stored units
+        that differ only by rounding, as from another machine, are kept."""
         with suppress(UserError):  # damaged units are written again
             stored = self.units
             if stored.keys() == units.keys() and all(
@@ -423,10 +421,8 @@ def check_empty_folder(folder: Path) -> None:
 
 
 def check_no_links(folder: Path) -> None:
-    """Check that a stranger's folder links to no other: the target, which may be private, would be copied.
-
-    The Hub's cache links from its snapshots to its own ``blobs``. Raises UserError if it does.
-    """
+    """Check that a stranger's folder links to no other: the target, which may be private, would be copied. The Hub's
+    cache links from its snapshots to its own ``blobs``. Raises UserError if it does."""
     root = folder.resolve()
     inside = (root, *([root.parent.parent / "blobs"] if root.parent.name == "snapshots" else []))
     for path in sorted(root.rglob("*")):

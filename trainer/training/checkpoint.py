@@ -44,11 +44,9 @@ def save_checkpoint(
     position: Position,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> None:
-    """Write a checkpoint into the run folder, and delete all but it and the previous one. Collective.
-
-    The main process writes everything but the rows of sharded experts and their moments, which each process writes
-    itself. Any number of processes can resume the run.
-    """
+    """Write a checkpoint into the run folder, and delete all but it and the previous one. Collective. The main process
+    writes everything but the rows of sharded experts and their moments, which each process writes itself. Any number of
+    processes can resume the run."""
     if layer.shards is None and not group.is_main:
         return
     target = folder / f"{CHECKPOINT_PREFIX}{position.step}"

@@ -127,10 +127,8 @@ def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
 
 
 def hidden_pattern(language_model: LanguageModel, index: int) -> Callable[[Tensor], Tensor]:
-    """Factors of the original MLP's hidden units on inputs, [T, I] to [T, H]: the hidden units are z times them.
-
-    They are act(gate) if the MLP has a gate, and act(z) / z otherwise.
-    """
+    """Factors of the original MLP's hidden units on inputs, [T, I] to [T, H]: the hidden units are z times them. They
+    are act(gate) if the MLP has a gate, and act(z) / z otherwise."""
     weights, activation = language_model.encoder_weights(index), ACTIVATIONS[language_model.mlp_shape(index).activation]
 
     def pattern(x_TI: Tensor) -> Tensor:
@@ -156,10 +154,8 @@ def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
 
 
 def loss_weights(target_TO: Tensor) -> Tensor:
-    """Weights of the tokens in the training loss, 1 / ‖y‖², [T, 1]; their sum is 1.
-
-    In plain sums, the first tokens of sequences with their massive activations outweigh all other tokens.
-    """
+    """Weights of the tokens in the training loss, 1 / ‖y‖², [T, 1]; their sum is 1. In plain sums, the first tokens of
+    sequences with their massive activations outweigh all other tokens."""
     weight_T1: Tensor = 1 / torch.linalg.vector_norm(target_TO, dim=1, keepdim=True).square().clamp_min(SMALLEST_NORM)
     return weight_T1 / weight_T1.sum()
 

@@ -298,10 +298,8 @@ class LayerTrainer:
         return output
 
     def _drop_gradients(self) -> None:
-        """Free the gradients. On a CPU, those of the next step may not fit into the gaps that they leave.
-
-        Processes that share a machine return the pages, which costs an eighth of a step.
-        """
+        """Free the gradients. On a CPU, those of the next step may not fit into the gaps that they leave. Processes
+        that share a machine return the pages, which costs an eighth of a step."""
         if not self.group.is_single:
             for parameter in self.layer.parameters():
                 if parameter.grad is not None:
@@ -384,10 +382,8 @@ class LayerTrainer:
         save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, position, self.group)
 
     def _join(self) -> None:
-        """Take over the main process's weights, and average each gradient as soon as it is complete.
-
-        Unlike DistributedDataParallel, this needs no second copy of all gradients.
-        """
+        """Take over the main process's weights, and average each gradient as soon as it is complete. Unlike
+        DistributedDataParallel, this needs no second copy of all gradients."""
 
         def divide(parameter: Tensor) -> None:
             # The gradient of a sharded table is already summed over all tokens.
@@ -436,11 +432,9 @@ def nested_outputs(layer: SparseLayer, x_TI: Tensor, ks: tuple[int, ...]) -> tup
 
 
 def load_imbalance(routing: Routing, num_experts: int) -> Tensor:
-    """Load-balancing loss of Switch Transformers (arXiv 2101.03961), computed on gate activations.
-
-    N times the sum over experts of their share of activations times their share of summed gate activations: 1 if all
-    experts are used equally, N if one expert does everything.
-    """
+    """Load-balancing loss of Switch Transformers (arXiv 2101.03961), computed on gate activations. N times the sum over
+    experts of their share of activations times their share of summed gate activations: 1 if all experts are used
+    equally, N if one expert does everything."""
     ids = routing.indices_TK.reshape(-1)
     activations = routing.activations_TK.reshape(-1)
     counts_N = active_counts(routing, num_experts).to(activations)

@@ -61,10 +61,8 @@ def _open_trackio(config: TrainConfig, _folder: Path, step: int) -> MetricLog:
 
 
 def _open_wandb(config: TrainConfig, folder: Path, _step: int) -> MetricLog:
-    """Start a W&B run, or resume it. ``WANDB_PROJECT`` and ``WANDB_MODE`` set the project and the mode.
-
-    W&B resumes by id, in which the creation time distinguishes a removed run of the same name.
-    """
+    """Start a W&B run, or resume it. ``WANDB_PROJECT`` and ``WANDB_MODE`` set the project and the mode. W&B resumes by
+    id, in which the creation time distinguishes a removed run of the same name."""
     import wandb
 
     run = wandb.init(

@@ -75,9 +75,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def free_cached_memory() -> None:
-    """Return the memory that PyTorch's allocator keeps to the accelerator.
-
-    Tensors in the frames of an exception are in use until its handler has ended.
-    """
+    """Return the memory that PyTorch's allocator keeps to the accelerator. Tensors in the frames of an exception are in
+    use until its handler has ended."""
     if (present := accelerator()) is not None:
         getattr(torch, present.type).empty_cache()

@@ -115,10 +115,8 @@ class Peers:
         return None
 
     def loss(self, error: RuntimeError) -> UserError | None:
-        """Error to raise if another process caused the error; None if it is this process's own.
-
-        gloo raises a plain RuntimeError if a process has ended, so what the store tells of the others decides.
-        """
+        """Error to raise if another process caused the error; None if it is this process's own. gloo raises a plain
+        RuntimeError if a process has ended, so what the store tells of the others decides."""
         try:
             before = [self.beats(rank) for rank in range(self.world_size)]
             for _ in range(int(SILENT_SECONDS / POLL_SECONDS)):  # not a clock: this process may itself be halted
@@ -273,10 +271,8 @@ class _Collective(torch.autograd.Function):
 
 
 def with_gradient(rows: Tensor, collective: Collective, transpose: Collective) -> Tensor:
-    """Result of a linear collective, whose gradient travels back by its transpose.
-
-    PyTorch's own are deprecated (``torch.distributed.nn.functional``) or private, with names that change.
-    """
+    """Result of a linear collective, whose gradient travels back by its transpose. PyTorch's own are deprecated
+    (``torch.distributed.nn.functional``) or private, with names that change."""
     result: Tensor = _Collective.apply(rows, collective, transpose)  # type: ignore[no-untyped-call]
     return result
 
@@ -347,10 +343,8 @@ def init_process_group() -> Iterator[ProcessGroup]:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end this process, whatever it listens for otherwise.
-
-    A process that waits for one that never arrives does nothing else. ``torchrun`` notices and sends SIGTERM.
-    """
+    """Let SIGTERM end this process, whatever it listens for otherwise. A process that waits for one that never arrives
+    does nothing else. ``torchrun`` notices and sends SIGTERM."""
     listening = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         yield
@@ -389,11 +383,9 @@ class _End:
 
 
 def prefetch(items: Iterator[T], depth: int) -> Generator[T]:
-    """Yield from ``items``, computing up to ``depth`` of them ahead in a background thread.
-
-    Only useful when producing an item releases the GIL (tokenising, file reads). Exceptions from ``items`` are
-    re-raised in order. Closing the generator waits for the item being computed, starts no new one and joins the thread.
-    """
+    """Yield from ``items``, computing up to ``depth`` of them ahead in a background thread. Only useful when producing
+    an item releases the GIL (tokenising, file reads). Exceptions from ``items`` are re-raised in order. Closing the
+    generator waits for the item being computed, starts no new one and joins the thread."""
     end = _End()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as thread:
         pending: deque[Future[T | _End]] = deque(thread.submit(next, items, end) for _ in range(depth))

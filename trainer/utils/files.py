@@ -221,10 +221,8 @@ def endpoint() -> str:
 
 
 def is_unreachable() -> bool:
-    """Return whether the Hub does not answer within a few seconds, including failed name look-ups.
-
-    False with ``HF_HUB_OFFLINE``, where the Hub clients do not use the network.
-    """
+    """Return whether the Hub does not answer within a few seconds, including failed name look-ups. False with
+    ``HF_HUB_OFFLINE``, where the Hub clients do not use the network."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:

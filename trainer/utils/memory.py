@@ -26,10 +26,8 @@ def keep_freed_memory() -> bool:
 
 
 def keep_freed_memory_in_threads() -> bool:
-    """Like ``keep_freed_memory``, for a process that computes in threads. Call it before starting them.
-
-    By default each thread has a small heap of its own, which is returned to the system whenever it is empty.
-    """
+    """Like ``keep_freed_memory``, for a process that computes in threads. Call it before starting them. By default each
+    thread has a small heap of its own, which is returned to the system whenever it is empty."""
     return _mallopt((_ARENA_MAX, 1)) and keep_freed_memory()
 
 

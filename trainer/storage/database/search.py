@@ -144,10 +144,8 @@ def best_experts_with(
     session: Session, run_id: int, words: Sequence[str], last: LastWord, candidates: int, most: int
 ) -> tuple[int, ...]:
     """Return the best matching experts, best first: by BM25 in SQLite, by the frequency of the words in PostgreSQL.
-
     ``last`` says whether the last word is a prefix. The first ``candidates`` matches, by expert id, are ranked, and at
-    most ``most`` are returned.
-    """
+    most ``most`` are returned."""
     if _is_postgresql(session):
         asked = _tsqueries(words, last)
         query = (
@@ -175,11 +173,9 @@ def full_text_query(words: Sequence[str], last: LastWord) -> str | None:
 
 
 def _tsqueries(words: Sequence[str], last: LastWord) -> dict[str, str] | None:
-    """A query as three ``tsquery`` texts: ``all`` words, all ``near`` each other, ``any`` word. None if empty.
-
-    A typed word with several parts ("don't") must match as a phrase. Distances are measured from its first and last
-    part, so the result may include documents that are one or two words too far apart for FTS5.
-    """
+    """A query as three ``tsquery`` texts: ``all`` words, all ``near`` each other, ``any`` word. None if empty. A typed
+    word with several parts ("don't") must match as a phrase. Distances are measured from its first and last part, so
+    the result may include documents that are one or two words too far apart for FTS5."""
     quoted = [[f"'{part}'" for part in parts] for parts in map(split_words, words) if parts]
     if not quoted:
         return None
@@ -191,22 +187,17 @@ def _tsqueries(words: Sequence[str], last: LastWord) -> dict[str, str] | None:
 
 
 def _near(quoted: Sequence[Sequence[str]], phrases: Sequence[str], first: int) -> str:
-    """A query for all words within reach after the ``first`` one.
-
-    ``a <d> b`` matches b at distance d after a; within ``<0>``, ``&`` requires matches that start at the same place.
-    """
+    """A query for all words within reach after the ``first`` one. ``a <d> b`` matches b at distance d after a; within
+    ``<0>``, ``&`` requires matches that start at the same place."""
     others = [*phrases[:first], *phrases[first + 1 :]]
     behind = [" | ".join(f"({phrases[first]} <{far}> {other})" for far in range(SEARCH_REACH + 2)) for other in others]
     return f"({quoted[first][0]} <0> ({' & '.join(f'({group})' for group in behind)}))"
 
 
 def _having(query: str, asked: dict[str, str] | None) -> TextClause:
-    """A query of the documents that have what is asked.
-
-    The GIN index finds the documents with all words; a single word needs nothing else. Distances are then checked in
-    these documents only, because the index would be searched once per pair of words and distance. OFFSET 0 keeps the
-    planner from merging the two steps.
-    """
+    """A query of the documents that have what is asked. The GIN index finds the documents with all words; a single word
+    needs nothing else. Distances are then checked in these documents only, because the index would be searched once per
+    pair of words and distance. OFFSET 0 keeps the planner from merging the two steps."""
     having = (
         "(SELECT expert, body FROM search_documents WHERE run_id = :run AND body @@ CAST(:all AS tsquery) OFFSET 0) "
         "AS having_all"
