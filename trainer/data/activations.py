@@ -210,8 +210,8 @@ def batches(
     progress: TextProgress | None = None,
 ) -> Generator[dict[int, MlpActivations]]:
     """Yield the batch of each step, by layer, from ``first_step`` on. The processes of a group together have the
-    batches that a single process would have. ``first`` is this process's first buffer, if it has been computed already.
-    ``progress`` says where to begin in the text, and follows the buffers: a run that stops may continue from there."""
+    batches that a single process would have. This process's buffer ``first`` may have been computed already. The text
+    begins at ``progress``, which follows the buffers: a run that stops may continue from there."""
     progress = progress or TextProgress()
     first_buffer, first_batch = divmod(first_step, stream.plan.steps_per_buffer)
     size = stream.plan.batch_tokens // group.world_size
