@@ -105,11 +105,6 @@ class CacheManifest(Config):
             step_sequences=stream.plan.sequences,
         )
 
-    def has_settings_of(self, other: CacheManifest) -> bool:
-        """True if both caches have the same activations, with any writers."""
-        progress = {"files", "parts", "step_sequences", "next_text"}
-        return self.model_dump(exclude=progress) == other.model_dump(exclude=progress)
-
     def part_of_sequences(self, buffer: int) -> npt.NDArray[np.int64]:
         """Index of the part that holds each sequence of a buffer, [S]."""
         context = self.text.context_length
@@ -231,7 +226,8 @@ def _started(folder: Path, manifest: CacheManifest) -> CacheManifest:
     if not (folder / MANIFEST).is_file():
         return manifest
     existing = _read_manifest(folder)
-    if not existing.has_settings_of(manifest):
+    progress = {"files", "parts", "step_sequences", "next_text"}
+    if existing.model_dump(exclude=progress) != manifest.model_dump(exclude=progress):
         raise UserError(f"{folder} holds a cache with other settings. Choose another folder, or delete it.")
     return existing
 

@@ -76,10 +76,6 @@ class _Text:
             self.reason = "length"
         return piece
 
-    def has_diverged(self, twin: _Text) -> bool:
-        """True if the newest token differs from that of the text whose rows it still shares."""
-        return not self.reason and self.own is twin.counterpart and self.ids[-1] != twin.ids[-1]
-
     def fork(self, batch: RowBatch) -> None:
         own, counterpart = (SequenceState(self.ids, row.edits, self.progress) for row in (self.own, self.counterpart))
         assert self.own.sampler is not None
@@ -170,7 +166,8 @@ class Steering:
         before = self.rows()
         tokens = [self._push(text, step.next_tokens[text.own], step.experts[text.own]) for text in growing]
         for twin, text in pairwise(growing):
-            if text.has_diverged(twin):
+            shares_rows = text.own is twin.counterpart
+            if shares_rows and not text.reason and text.ids[-1] != twin.ids[-1]:
                 text.fork(batch)
         for text in growing:
             if text.reason:

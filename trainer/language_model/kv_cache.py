@@ -59,10 +59,6 @@ class GrowableLayer(DynamicLayer):
         assert self.keys is not None and self.values is not None
         return self.keys, self.values
 
-    def assign(self, pair: KeysAndValues) -> None:
-        self.keys, self.values = pair
-        self._buffers = None
-
     def truncate(self, length: int) -> None:
         if self.is_initialized:
             self.keys, self.values = (part[..., :length, :] for part in self.pair)
@@ -104,7 +100,8 @@ class GrowableCache(DynamicCache):
 
     def _assign(self, pairs: list[KeysAndValues]) -> None:
         for layer, pair in zip(self._growable(), pairs, strict=True):
-            layer.assign(pair)
+            layer.keys, layer.values = pair
+            layer._buffers = None
 
     def _growable(self) -> list[GrowableLayer]:
         return [layer for layer in self.layers if isinstance(layer, GrowableLayer)]

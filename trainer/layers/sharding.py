@@ -60,12 +60,6 @@ class Shards:
         dist.all_to_all_single(received, rows.contiguous(), group=self.group)
         return received
 
-    def local_ids(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Mask of the experts that this process holds, and their local ids (0 for the others)."""
-        own = self.rows(self.rank)
-        is_local = (indices >= own.start) & (indices < own.stop)
-        return is_local, torch.where(is_local, indices - own.start, 0)
-
 
 def sharded_gate(x_tI: Tensor, weight_nI: Tensor, bias_n: Tensor, k: int, shards: Shards) -> tuple[Tensor, Tensor]:
     """``ops.gate`` of the whole layer for this process's tokens; expert ids are global."""
@@ -85,6 +79,8 @@ def sharded_gate(x_tI: Tensor, weight_nI: Tensor, bias_n: Tensor, k: int, shards
 def sharded_mix(activations_tK: Tensor, indices_tK: Tensor, table_nO: Tensor, shards: Shards) -> Tensor:
     """``ops.mix`` of the whole layer for this process's tokens; expert ids are global."""
     activations_TK = with_gradient(activations_tK, shards.all_gather, shards.reduce_scatter)
-    is_local_TK, local_TK = shards.local_ids(shards.all_gather(indices_tK))
+    indices_TK, own = shards.all_gather(indices_tK), shards.rows(shards.rank)
+    is_local_TK = (indices_TK >= own.start) & (indices_TK < own.stop)
+    local_TK = torch.where(is_local_TK, indices_TK - own.start, 0)
     partial_TO = mix(torch.where(is_local_TK, activations_TK, 0.0), local_TK, table_nO)
     return with_gradient(partial_TO, shards.reduce_scatter, shards.all_gather)

@@ -78,12 +78,9 @@ class DenseGate(SparseLayer):
         # Gathering all rows per token would need far more memory than one matrix product.
         if routing.indices_TK.shape[1] != self.config.num_experts:
             return self.mix(routing, self.table)
-        return self.dense_activations(routing) @ self.table
-
-    def dense_activations(self, routing: Routing) -> Tensor:
-        """Gate activations as a dense matrix [T, N], for any column order."""
-        shape = routing.activations_TK.shape[0], self.config.num_experts
-        return routing.activations_TK.new_zeros(shape).scatter_add(1, routing.indices_TK, routing.activations_TK)
+        # In any order of the columns.
+        dense_TN = routing.activations_TK.new_zeros(routing.activations_TK.shape)
+        return dense_TN.scatter_add(1, routing.indices_TK, routing.activations_TK) @ self.table
 
 
 class ReluMxD(DenseGate, MxD):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,7 @@ from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, METRICS_FILE, RUN_FILE, Run, run_names, runs_folder
 from mxd.trainer.utils.display import unknown_run
-from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock, explained, read_json
+from mxd.trainer.utils.files import atomic_directory, exclusive_lock, explained, read_json
 
 LARGEST_NUMBER = 1e30
 Whole = Annotated[int, Field(ge=0, lt=2**53)]
@@ -67,20 +66,11 @@ def enter(session: Session, run: Run, layer: SparseLayer, target_tokens: int) ->
     return record
 
 
-def delete_metrics_after(session: Session, record: RunRecord, step: int) -> None:
-    """Delete the metrics after a step, before they are measured again."""
-    session.execute(delete(MetricRecord).where(MetricRecord.run_id == record.id, MetricRecord.step > step))
-
-
 def metrics_of(database: Engine, run_id: int) -> Metrics:
     columns = [MetricRecord.__table__.columns[name] for name in _FIELDS]
     with database.connect() as connection:
         rows = connection.execute(select(*columns).where(MetricRecord.run_id == run_id).order_by(MetricRecord.step))
         return [dict(row) for row in rows.mappings()]
-
-
-def write_metrics(run: Run, metrics: Metrics) -> None:
-    atomic_write(run.folder / METRICS_FILE, json.dumps(metrics) + "\n")
 
 
 def register_run(run: Run, database: Engine) -> None:

@@ -147,12 +147,6 @@ class TrainSetup(NamedTuple):
         distinct = dict.fromkeys(products)
         return measure(distinct, self.device) if self.datasheet is None else self.datasheet.rates(distinct)
 
-    def scores_at_a_time(self, num_experts: int) -> int:
-        """Number of tokens whose gate scores are in memory at once."""
-        if self.datasheet is not None:
-            return max(1, GPU_SCORES // num_experts)
-        return int(ops_on(self.device).tokens_at_a_time(num_experts))
-
     @property
     def sharing(self) -> int:
         """Number of processes that share a sharded model: those of a machine, or all if each is alone on its own."""
@@ -319,7 +313,11 @@ class PlannedTraining:
 
     def step_bytes(self, sizes: LayerSizes, batch: int) -> int:
         """Memory of a step: tensors kept for the backward pass, and the gate scores that are in memory at once."""
-        tokens = min(batch, self.setup.scores_at_a_time(sizes.num_experts))
+        if self.setup.datasheet is not None:
+            at_a_time = max(1, GPU_SCORES // sizes.num_experts)
+        else:
+            at_a_time = ops_on(self.setup.device).tokens_at_a_time(sizes.num_experts)
+        tokens = min(batch, at_a_time)
         scores = 2 * tokens * sizes.num_experts  # the scores, and what selects the largest
         columns = max_active(sizes.method, sizes.k)
         rows = 2 * sizes.input_width + 6 * sizes.output_width + 3 * sizes.readers * sizes.hidden_width + 6 * columns

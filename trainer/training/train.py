@@ -7,6 +7,7 @@ Several processes share every step, or each trains some of the runs on the activ
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from sqlalchemy import Engine
+from sqlalchemy import Engine, delete
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from mxd.trainer.config import TrainConfig
@@ -32,8 +33,8 @@ from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.tensor_files import join_parts
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
-from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, checkpoints, resume_command, runs_folder
-from mxd.trainer.storage.run_records import delete_metrics_after, enter, metrics_of, write_metrics
+from mxd.trainer.storage.run import LOCK_FILE, METRICS_FILE, RUN_FILE, Run, checkpoints, resume_command, runs_folder
+from mxd.trainer.storage.run_records import enter, metrics_of
 from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import (
     Launch,
@@ -49,7 +50,7 @@ from mxd.trainer.training.rates import spread
 from mxd.trainer.training.sizes import LayerSizes
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.files import atomic_directory, exclusive_lock
+from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock
 from mxd.trainer.utils.memory import trim_freed_memory
 
 Resume = Literal["never", "if-any"]
@@ -175,7 +176,8 @@ class TrainingRun:
         with writing(database) as session:
             record = enter(session, run, trainer.layer, self.plan.tokens)
             record.trained_tokens = trainer.tokens
-            delete_metrics_after(session, record, trainer.step)
+            repeated = MetricRecord.run_id == record.id, MetricRecord.step > trainer.step
+            session.execute(delete(MetricRecord).where(*repeated))
             self.run_id = record.id
         rows = metrics_of(database, self.run_id)
         # Kept by a run that is resumed with no steps left.
@@ -286,7 +288,8 @@ class TrainingRun:
         (partial / CONFIG_FILE).replace(self.run.folder / CONFIG_FILE)
         (partial / WEIGHTS_FILE).replace(self.run.folder / WEIGHTS_FILE)
         partial.rmdir()
-        write_metrics(self.run, metrics_of(self.database, self.run_id))
+        metrics = json.dumps(metrics_of(self.database, self.run_id))
+        atomic_write(self.run.folder / METRICS_FILE, metrics + "\n")
 
     def _log(self) -> None:
         metrics = self.trainer.pop_metrics()

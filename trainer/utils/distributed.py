@@ -277,10 +277,6 @@ def with_gradient(rows: Tensor, collective: Collective, transpose: Collective) -
     return result
 
 
-def under_torchrun() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
 def is_first_failure(message: str) -> bool:
     """True if no other process of the job has failed before this one, which has not joined them or no longer."""
     from torch.distributed.rendezvous import rendezvous
@@ -300,7 +296,7 @@ def init_process_group() -> Iterator[ProcessGroup]:
         UserError: there are more processes than GPUs on this machine.
         UserError: raised inside the block. If several processes fail, all but the first raise SilentError.
     """
-    if not under_torchrun():
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield SINGLE_PROCESS
         return
     from torch.distributed.rendezvous import rendezvous

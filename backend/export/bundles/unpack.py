@@ -34,7 +34,7 @@ from mxd.trainer.analysis.indexing.build import index_search
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS as RUN_COLUMNS
-from mxd.trainer.storage.database.rows import from_json, insert_rows
+from mxd.trainer.storage.database.rows import from_json, insert_checked
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import adopt
@@ -173,7 +173,7 @@ def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: R
             if table.name in OF_PEOPLE:
                 insert_written(session, run.name, table, rows)
             else:
-                insert_rows(session, record, table, rows)
+                insert_checked(session, table, [{**row, "run_id": record.id} for row in rows])
     contents.check_complete()
     if session.get(IndexRecord, record.id) is not None:
         index_search(session, record.id, run.tokenizer)

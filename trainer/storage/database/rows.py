@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -103,11 +103,6 @@ def rows_of_run(session: Session, run: RunRecord, table: Table) -> Iterator[dict
     query = select(table).where(*conditions).order_by(*table.primary_key.columns)
     for row in session.execute(query.execution_options(yield_per=BATCH_ROWS)).mappings():
         yield as_json(table, dict(row), EXCLUDED_COLUMNS)
-
-
-def insert_rows(session: Session, run: RunRecord, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Insert rows decoded by ``from_json``, in the caller's transaction. Raises UserError if a row is invalid."""
-    insert_checked(session, table, [{**row, "run_id": run.id} for row in rows])
 
 
 def insert_checked(session: Session, table: Table, values: list[dict[str, Any]]) -> None:
