@@ -1,17 +1,5 @@
-"""Settings of steering and generation, and the compact text of edits: ``[RUN/]EXPERT:MODE[:STRENGTH]`` and any clauses.
-
-======================  ===========================================================================
-``@when:12>0.5``        the activation of expert 12 exceeds 0.5 units; also ``other-run/12>median``
-``@when:12<=median``    the activation does not exceed the median over the expert's active tokens
-``@prompt``             on the prompt
-``@generated``          on generated tokens
-``@first:20``           on the first 20 generated tokens
-``@ramp:10``            the effect grows over the first 10 generated tokens
-``@fade:10``            the effect shrinks over the first 10 generated tokens
-``@until:TEXT``         until TEXT is generated; TEXT is a JSON string or the rest of the edit
-======================  ===========================================================================
-
-``parse_edit`` and ``format_edit`` are inverse to each other.
+"""Settings of steering and generation, and the compact text of edits: ``[RUN/]EXPERT:MODE[:STRENGTH]`` and any clauses,
+which docs/steering.md explains. ``parse_edit`` and ``format_edit`` are inverse to each other.
 """
 
 from __future__ import annotations

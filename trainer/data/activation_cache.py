@@ -346,26 +346,21 @@ class ActivationCache:
             source = index  # or of the same cached tokens again, of which only full buffers are
             if index * plan.buffer_tokens + rows * plan.context_length > self.tokens:
                 source = index % max(1, self.tokens // plan.buffer_tokens)
-            if source >= self.manifest.complete_buffers and not self._arrives(source, group):
-                return
+            if source >= self.manifest.complete_buffers:
+                assert self.is_cancelled is not None, "only complete buffers of other caches are read"
+                self.manifest = _awaited(self.folder, source, self.is_cancelled, group) or self.manifest
+            if source >= (complete := self.manifest.complete_buffers):
+                if group.any(self.is_cancelled is None or self.is_cancelled()):
+                    return
+                raise WriterLostError(
+                    f"The process that wrote the cache {self.folder} has ended after "
+                    f"{complete * self.manifest.buffer_tokens:,} of {self.manifest.tokens:,} tokens. The run is saved. "
+                    "Start that process again to continue the cache, then this one with --resume."
+                )
             local = [number for number in range(rows) if number % plan.sequences in shard]
             captured = {layer: self._read(layer, source, local) for layer in stream.layers}
             yield ActivationBuffer(captured, shuffled_tokens(stream, index, rows, shard).to(self.device))
             del captured  # so that two buffers are never in memory
-
-    def _arrives(self, index: int, group: ProcessGroup) -> bool:
-        """Wait until another job has written a buffer. Returns False if cancelled. Collective."""
-        assert self.is_cancelled is not None, "only complete buffers of other caches are read"
-        self.manifest = _awaited(self.folder, index, self.is_cancelled, group) or self.manifest
-        if index < self.manifest.complete_buffers:
-            return True
-        if group.any(self.is_cancelled()):
-            return False
-        written = self.manifest.complete_buffers * self.manifest.buffer_tokens
-        raise WriterLostError(
-            f"The process that wrote the cache {self.folder} has ended after {written:,} of {self.manifest.tokens:,} "
-            "tokens. The run is saved. Start that process again to continue the cache, then this one with --resume."
-        )
 
     def token_ids(self, text: TextConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the token ids [S, C] of each complete buffer. ``text`` is that of the cache, for which ``check_text``

@@ -345,22 +345,19 @@ class _LayerRows:
         dense_PM = self.rows(layer_pass.dense_PM, chosen).flatten(0, 1)
         routing = Routing(*(self.rows(values, chosen).flatten(0, 1) for values in layer_pass.routing))
         plan_of_P = torch.tensor(plan_of, device=dense_PM.device)
-        difference = edit_routing(plans, plan_of_P, routing, self._earlier(plans, edited))
+        checks = (check for plan in plans for checks in plan.checks for check in checks)
+        named, tokens = [self.batch_rows[row] for row in edited], layer_pass.x_STI.shape[1]
+        earlier = {
+            block: self._blocks[block].routing(named, tokens, dense_PM.device)
+            for block in {check.block for check in checks if check.block is not None}
+        }
+        difference = edit_routing(plans, plan_of_P, routing, earlier)
         added_PO = self.sparse_layer.contribution(dense_PM, difference)
         if len(edited) == len(self.batch_rows):
             return added_PO
         added_RTO = added_PO.new_zeros(len(self.batch_rows), layer_pass.x_STI.shape[1], added_PO.shape[1])
         added_RTO[chosen] = added_PO.reshape(len(edited), *added_RTO.shape[1:])
         return added_RTO.flatten(0, 1)
-
-    def _earlier(self, plans: Sequence[EditPlan], rows: list[int]) -> Mapping[int, Routing]:
-        checks = (check for plan in plans for checks in plan.checks for check in checks)
-        tokens, device = self.layer_pass.x_STI.shape[1], self.layer_pass.x_STI.device
-        blocks = {check.block for check in checks if check.block is not None}
-        return {
-            block: self._blocks[block].routing([self.batch_rows[row] for row in rows], tokens, device)
-            for block in blocks
-        }
 
 
 def consecutive(rows: list[int]) -> slice | list[int]:

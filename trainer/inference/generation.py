@@ -52,19 +52,6 @@ class TokenComparison(NamedTuple):
     counterpart_alternatives: tuple[Alternative, ...]
 
 
-def _alternatives(
-    log_p_BV: Tensor, rows: set[int], language_model: LanguageModel
-) -> Mapping[int, tuple[Alternative, ...]]:
-    """Batch row -> its most probable tokens."""
-    top = log_p_BV.topk(min(NUM_ALTERNATIVES, log_p_BV.shape[1]), dim=-1)
-    ids, probabilities = top.indices.tolist(), top.values.exp().tolist()
-    texts = single_texts(language_model, {token for row in rows for token in ids[row]})
-    return {
-        row: tuple(Alternative(token, texts[token], p) for token, p in zip(ids[row], probabilities[row], strict=True))
-        for row in rows
-    }
-
-
 def gumbel_noise(seed: int, step: int, vocabulary: int) -> Tensor:
     """Standard Gumbel noise [V] of one step, the same on every device."""
     return gumbel_noises([(seed, step)], vocabulary)[0]
@@ -222,7 +209,13 @@ class StepOutput:
         own_RV, other_RV = log_p_BV[rows_R], log_p_BV[counterparts_R]
         kl_R = (own_RV - other_RV).mul_(own_RV.exp_()).sum(dim=-1)
         columns = torch.stack([log_p_BV[rows_R, ids_R], log_p_BV[counterparts_R, ids_R], kl_R], dim=1).tolist()
-        alternatives = _alternatives(log_p_BV, {*rows, *counterparts}, self.language_model)
+        top = log_p_BV.topk(min(NUM_ALTERNATIVES, log_p_BV.shape[1]), dim=-1)
+        top_ids, top_p = top.indices.tolist(), top.values.exp().tolist()
+        texts = single_texts(self.language_model, {token for row in {*rows, *counterparts} for token in top_ids[row]})
+        alternatives = {
+            row: tuple(Alternative(token, texts[token], p) for token, p in zip(top_ids[row], top_p[row], strict=True))
+            for row in {*rows, *counterparts}
+        }
         return {
             row: TokenComparison(token, own, other, max(0.0, kl), alternatives[mine], alternatives[theirs])
             for row, token, (own, other, kl), mine, theirs in zip(
@@ -382,7 +375,14 @@ class RowBatch:
         model, rows, texts = self.language_model, layout.rows, layout.texts
         if cache is None:
             new, before = max(len(text.ids) for text in texts), dict.fromkeys(rows, 0)
-        blocks = _edited_blocks(layout, before, new)
+        blocks: dict[int, EditedBlock] = {}
+        for index, row in enumerate(rows):
+            for block, edits in row.edits.items():
+                end = min(before[row] + new, len(row.ids))
+                plans_T = row.plans(block, before[row], end) + [None] * (before[row] + new - end)  # padding
+                # In the first block that may differ, rows of one text still have the same input.
+                text_of = layout.text_of if block == layout.split_block else None
+                blocks.setdefault(block, EditedBlock(len(rows), blocks, text_of)).add_row(index, edits, plans_T)
         with ExitStack() as stack:
             # First, so that replaced MLPs compute the original with the faster kernels.
             model.linear_kernels.apply(stack)
@@ -398,19 +398,6 @@ class RowBatch:
                 logits_BV = model.next_padded_logits(ids_RT, [before[text] for text in texts], cache)
         log_p_BV = logits_BV.log_softmax(dim=-1)
         return StepOutput(model, tuple(rows), logits_BV, log_p_BV, blocks, range(len(rows)), last_tokens)
-
-
-def _edited_blocks(layout: BatchLayout, before: Mapping[SequenceState, int], new: int) -> dict[int, EditedBlock]:
-    rows, blocks = layout.rows, dict[int, EditedBlock]()
-    for index, row in enumerate(rows):
-        for block, edits in row.edits.items():
-            end = min(before[row] + new, len(row.ids))
-            plans_T = row.plans(block, before[row], end)
-            plans_T += [None] * (before[row] + new - end)  # padding
-            # In the first block that may differ, rows of one text still have the same input.
-            text_of = layout.text_of if block == layout.split_block else None
-            blocks.setdefault(block, EditedBlock(len(rows), blocks, text_of)).add_row(index, edits, plans_T)
-    return blocks
 
 
 def run_alone(language_model: LanguageModel, request: Any) -> Iterator[Any]:

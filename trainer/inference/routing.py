@@ -105,12 +105,18 @@ def predict(
     with language_model.replace_mlps(functions):
         logits_3TV = language_model.logits(torch.tensor([ids] * num_rows))
     original_TV, replaced_TV, zeroed_TV = logits_3TV.log_softmax(dim=-1)
-    columns = zip(
-        kl_divergence(original_TV, replaced_TV).tolist(),
-        kl_divergence(original_TV, zeroed_TV).tolist(),
-        _most_probable(language_model, original_TV, replaced_TV),
-        strict=True,
+    # The most probable next tokens of both distributions.
+    ids_TP = torch.cat([top_ids(values, NUM_PREDICTIONS) for values in (original_TV, replaced_TV)], dim=1)
+    probabilities = (values_TV.gather(1, ids_TP).exp().tolist() for values_TV in (original_TV, replaced_TV))
+    rows = zip(ids_TP.tolist(), *probabilities, strict=True)
+    unique = [{token: (a, b) for token, a, b in zip(*row, strict=True)} for row in rows]
+    texts = single_texts(language_model, {token for row in unique for token in row})
+    predictions = (
+        tuple(Prediction(token, texts[token], *row[token]) for token in sorted(row, key=lambda token: -row[token][0]))
+        for row in unique
     )
+    divergences = (kl_divergence(original_TV, other_TV).tolist() for other_TV in (replaced_TV, zeroed_TV))
+    columns = zip(*divergences, predictions, strict=True)
     return Predictions(run.name, tuple(PredictedToken(*token) for token in columns))
 
 
@@ -136,25 +142,3 @@ def top_ids(values_TV: Tensor, count: int) -> Tensor:
     rest_R = torch.arange(num_blocks * BLOCK, width, device=values_TV.device)
     ids_TC = torch.cat([ids_TC, rest_R.expand(len(values_TV), -1)], dim=1)
     return ids_TC.gather(1, values_TV.gather(1, ids_TC).topk(count, dim=1).indices)
-
-
-def _most_probable(
-    language_model: LanguageModel, original_TV: Tensor, replaced_TV: Tensor
-) -> list[tuple[Prediction, ...]]:
-    """For each token, the most probable next tokens of both distributions."""
-    ids_TP = torch.cat([top_ids(values, NUM_PREDICTIONS) for values in (original_TV, replaced_TV)], dim=1)
-    rows = zip(
-        ids_TP.tolist(),
-        original_TV.gather(1, ids_TP).exp().tolist(),
-        replaced_TV.gather(1, ids_TP).exp().tolist(),
-        strict=True,
-    )
-    unique = [{token: (a, b) for token, a, b in zip(*row, strict=True)} for row in rows]
-    texts = single_texts(language_model, {token for row in unique for token in row})
-    return [
-        tuple(
-            Prediction(token, texts[token], *probabilities)
-            for token, probabilities in sorted(row.items(), key=lambda item: -item[1][0])
-        )
-        for row in unique
-    ]

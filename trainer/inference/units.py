@@ -123,22 +123,16 @@ def with_control(session: Session, config: AnySweep, steered: str) -> AnySweep:
     if config.control is not None or config.edit >= len(config.edits):
         return config
     varied = config.edits[config.edit]
-    candidates = _nearest_by_density(session, varied.run or steered, varied.expert)
-    if not candidates:
-        return config
-    return config.model_copy(update={"control": random.Random(varied.expert).choice(candidates)})
-
-
-def _nearest_by_density(session: Session, run: str, expert: int) -> list[int]:
-    record = session.scalar(
-        select(ExpertRecord).join(RunRecord).where(RunRecord.name == run, ExpertRecord.expert == expert)
-    )
+    of_run = RunRecord.name == (varied.run or steered)
+    record = session.scalar(select(ExpertRecord).join(RunRecord).where(of_run, ExpertRecord.expert == varied.expert))
     if record is None:
-        return []
-    query = (
+        return config
+    query = (  # active experts with the nearest densities
         select(ExpertRecord.expert)
-        .where(ExpertRecord.run_id == record.run_id, ExpertRecord.expert != expert, ExpertRecord.density > 0)
+        .where(ExpertRecord.run_id == record.run_id, ExpertRecord.expert != varied.expert, ExpertRecord.density > 0)
         .order_by(func.abs(ExpertRecord.density - record.density), ExpertRecord.expert)
         .limit(NUM_CANDIDATES)
     )
-    return list(session.scalars(query))
+    if not (candidates := list(session.scalars(query))):
+        return config
+    return config.model_copy(update={"control": random.Random(varied.expert).choice(candidates)})

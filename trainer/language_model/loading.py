@@ -132,7 +132,37 @@ def load_module(
         UserError: the model does not exist, cannot be downloaded, is damaged, is not a causal language model, or cannot
             be sharded so.
     """
-    return _read(source, lambda name, local: _pretrained(name, dtype, local, last_layer, device_map, sharding))
+
+    def pretrained(name: str, local: bool) -> PreTrainedModel:
+        from transformers import AutoModelForCausalLM
+
+        # Weights that do not fit a device are expected.
+        logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)
+        logging.getLogger("transformers.modeling_utils").addFilter(_is_no_load_report)
+        logging.getLogger("transformers.distributed.mixin").setLevel(logging.ERROR)  # rules for other architectures
+        config = _config(name, local)
+        _check_can_load(config, Path(name))
+        if (stored := stored_weights(Path(name))) is not None:  # the config may describe more than the files hold
+            check_layers(int(getattr(config.get_text_config(), "num_hidden_layers", 0)), stored)
+            check_sizes(_build_outline(config), stored)
+        config = _up_to(config, last_layer)
+        placement = {"device_map": device_map} if sharding is None else _distributed(config, sharding)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            name,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=local,
+            **placement,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+        module: PreTrainedModel = loaded[0]
+        _check_weights(module, loaded[1])
+        return module
+
+    return _read(source, pretrained)
 
 
 def sharing_processes() -> int:
@@ -291,43 +321,6 @@ def _distributed(config: PreTrainedConfig, sharding: Sharding) -> dict[str, Any]
     if (head := outline.get_output_embeddings()) is not None:
         plan[names[head]] = "keep_full_weight"
     return {"distributed_config": DistributedConfig(fsdp_size=processes, dp_replicate_size=copies, fsdp_plan=plan)}
-
-
-def _pretrained(
-    name: str,
-    dtype: torch.dtype,
-    local: bool,
-    last_layer: int | None,
-    device_map: DeviceMap | None,
-    sharding: Sharding | None,
-) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-
-    # Weights that do not fit a device are expected.
-    logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)
-    logging.getLogger("transformers.modeling_utils").addFilter(_is_no_load_report)
-    logging.getLogger("transformers.distributed.mixin").setLevel(logging.ERROR)  # rules for other architectures
-    config = _config(name, local)
-    _check_can_load(config, Path(name))
-    if (stored := stored_weights(Path(name))) is not None:  # the config may describe more than the files hold
-        check_layers(int(getattr(config.get_text_config(), "num_hidden_layers", 0)), stored)
-        check_sizes(_build_outline(config), stored)
-    config = _up_to(config, last_layer)
-    placement = {"device_map": device_map} if sharding is None else _distributed(config, sharding)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        name,
-        config=config,
-        dtype=dtype,
-        use_safetensors=True,
-        trust_remote_code=False,
-        local_files_only=local,
-        **placement,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-    )
-    module: PreTrainedModel = loaded[0]
-    _check_weights(module, loaded[1])
-    return module
 
 
 def _check_can_load(config: PreTrainedConfig, folder: Path) -> None:

@@ -44,10 +44,14 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     """
     # Imported here: transformers takes seconds to import, and half of the commands need no tokenizer.
     from transformers import AutoTokenizer
+    from transformers.utils.hub import cached_file
 
-    folder = local_folder(source)
+    folder = checked = local_folder(source)
     local = folder is None and is_unreachable()
-    checked = folder or _downloaded(source, local)
+    if folder is None:
+        with suppress(OSError, ValueError):  # loading reports them
+            path = cached_file(source, "tokenizer.json", local_files_only=local)
+            checked = None if path is None else Path(path).parent
     if checked is not None:
         check_tokenizer_files(checked)
     try:
@@ -73,16 +77,6 @@ def decode_all(tokenizer: PreTrainedTokenizerBase, sequences: list[list[int]]) -
         return tokenizer.batch_decode(sequences, clean_up_tokenization_spaces=False)
     texts: list[str] = backend.decode_batch(sequences, skip_special_tokens=False)
     return texts
-
-
-def _downloaded(source: str, local: bool) -> Path | None:
-    """Folder in the cache of a Hub model's tokenizer.json; None if it has none or cannot be downloaded."""
-    from transformers.utils.hub import cached_file
-
-    with suppress(OSError, ValueError):  # loading reports them
-        path = cached_file(source, "tokenizer.json", local_files_only=local)
-        return None if path is None else Path(path).parent
-    return None
 
 
 def with_start_token(text: TextConfig, tokenizer: PreTrainedTokenizerBase) -> TextConfig:

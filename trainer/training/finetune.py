@@ -162,11 +162,20 @@ def finetune(
         for new_config, folder in zip(configs, folders, strict=True):
             locks.enter_context(exclusive_lock(folder / LOCK_FILE, f"Run '{new_config.name}' is being trained"))
             check_resumable(new_config, data, resume)
-        drop_unshared_checkpoints(folders)
+        # Checkpoints that not all runs have: a killed process may have written only some of them.
+        by_step = [{step_of(path): path for path in checkpoints(folder)} for folder in folders]
+        common = set.intersection(*(set(paths) for paths in by_step))
+        for path in (paths[step] for paths in by_step for step in paths.keys() - common):
+            shutil.rmtree(path)
         trainers = [trainer_from_run(*pair, language_model) for pair in zip(runs, configs, strict=True)]
         new_runs = [TrainingRun.open(trainer, data, database, language_model, no_log) for trainer in trainers]
         try:
-            _check_same_step(new_runs)
+            steps = {run.run.name: run.trainer.step for run in new_runs}
+            if len(set(steps.values())) > 1:
+                raise UserError(
+                    f"A checkpoint of '{min(steps, key=steps.__getitem__)}' is damaged, and the other runs are at a "
+                    f"later step. Remove {', '.join(steps)} with 'mxd remove', then fine-tune again."
+                )
             losses = _train(new_runs, config, language_model, callbacks)
             results = tuple(run.close() for run in new_runs)
         except UserError as error:
@@ -203,28 +212,9 @@ def new_run_configs(runs: Sequence[Run], config: FinetuneConfig) -> list[TrainCo
     return configs
 
 
-def drop_unshared_checkpoints(folders: Sequence[Path]) -> None:
-    """Delete the checkpoints that not all runs have. A killed process may have written only some of them."""
-    by_step = [{step_of(path): path for path in checkpoints(folder)} for folder in folders]
-    common = set.intersection(*(set(paths) for paths in by_step))
-    for paths in by_step:
-        for step in paths.keys() - common:
-            shutil.rmtree(paths[step])
-
-
 def trainer_from_run(run: Run, config: TrainConfig, language_model: LanguageModel) -> LayerTrainer:
     layer = load_layer(run.weights_folder).to(language_model.device_of(config.layer))
     return LayerTrainer.from_layer(layer, config, BatchPlan.from_config(config).steps)
-
-
-def _check_same_step(runs: Sequence[TrainingRun]) -> None:
-    steps = {run.run.name: run.trainer.step for run in runs}
-    if len(set(steps.values())) > 1:
-        behind = min(steps, key=lambda name: steps[name])
-        raise UserError(
-            f"A checkpoint of '{behind}' is damaged, and the other runs are at a later step. Remove "
-            f"{', '.join(steps)} with 'mxd remove', then fine-tune again."
-        )
 
 
 def _train(

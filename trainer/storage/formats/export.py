@@ -61,25 +61,21 @@ def write_vectors(run: Run, format: VectorFormat, vectors: Mapping[int, Tensor],
     """Write vectors [W] by expert to a new folder. Raises UserError if the folder is not empty."""
     check_empty_folder(folder)
     with atomic_directory(folder) as partial:
-        if format == "gguf":
-            _write_gguf(run, vectors, partial)
-        else:
+        if format == "vectors":
             save_tensors({f"expert.{expert}": vector for expert, vector in vectors.items()}, partial / VECTORS_FILE)
+            return
+        from gguf import GGUFWriter
 
+        from mxd.trainer.language_model.loading import load_outline
 
-def _write_gguf(run: Run, vectors: Mapping[int, Tensor], folder: Path) -> None:
-    from gguf import GGUFWriter
-
-    from mxd.trainer.language_model.loading import load_outline
-
-    model_type = str(load_outline(run.language_model_source).config.model_type)
-    for expert, vector_W in vectors.items():
-        writer = GGUFWriter(folder / f"expert-{expert}.gguf", GGUF_ARCHITECTURE)
-        writer.add_string(f"{GGUF_ARCHITECTURE}.model_hint", model_type)
-        writer.add_uint32(f"{GGUF_ARCHITECTURE}.layer_count", 1)
-        writer.add_string("general.name", f"{run.name}, expert {expert}")
-        writer.add_tensor(f"direction.{run.config.layer}", vector_W.numpy())
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        model_type = str(load_outline(run.language_model_source).config.model_type)
+        for expert, vector_W in vectors.items():
+            writer = GGUFWriter(partial / f"expert-{expert}.gguf", GGUF_ARCHITECTURE)
+            writer.add_string(f"{GGUF_ARCHITECTURE}.model_hint", model_type)
+            writer.add_uint32(f"{GGUF_ARCHITECTURE}.layer_count", 1)
+            writer.add_string("general.name", f"{run.name}, expert {expert}")
+            writer.add_tensor(f"direction.{run.config.layer}", vector_W.numpy())
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
