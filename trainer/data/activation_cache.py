@@ -380,7 +380,16 @@ class ActivationCache:
         parts = np.unique(part_R).tolist()
         joined: MlpActivations | None = None
         for part in parts:
-            held = self._read_part(layer, index, part)
+            name = _file_name(layer, index, part, self.manifest.parts)
+            if name not in self.manifest.files:
+                raise UserError(f"The cache {self.folder} lacks layer {layer}. It has {list(self.manifest.layers)}.")
+            path = self.folder / name
+            if name not in self.verified:  # once, because a GPU trains faster than this can hash
+                if _sha256(path) != self.manifest.files[name]:
+                    raise UserError(f"{path} is damaged. Delete the cache; 'mxd train --cache' writes it again.")
+                self.verified.add(name)
+            with safe_open(path, framework="pt") as file:
+                held = MlpActivations(*(file.get_tensor(name).to(self.device, torch.float32) for name in TENSORS))
             held_P = np.flatnonzero(part_S == part)
             rows_R = torch.from_numpy(np.searchsorted(held_P, wanted_R[part_R == part]))
             if len(parts) == 1 and len(rows_R) == len(held_P):  # a selection would be a copy
@@ -392,19 +401,6 @@ class ActivationCache:
                 target.unflatten(0, (-1, context))[is_held_R] = values.unflatten(0, (-1, context))[rows_R]
         assert joined is not None, "a process has at least one sequence of every buffer"
         return joined
-
-    def _read_part(self, layer: int, index: int, part: int) -> MlpActivations:
-        name = _file_name(layer, index, part, self.manifest.parts)
-        if name not in self.manifest.files:
-            raise UserError(f"The cache {self.folder} lacks layer {layer}. It has {list(self.manifest.layers)}.")
-        path = self.folder / name
-        if name not in self.verified:  # once, because a GPU trains faster than this can hash
-            if _sha256(path) != self.manifest.files[name]:
-                raise UserError(f"{path} is damaged. Delete the cache; 'mxd train --cache' writes it again.")
-            self.verified.add(name)
-        with safe_open(path, framework="pt") as file:
-            tensors = (file.get_tensor(tensor).to(self.device, torch.float32) for tensor in TENSORS)
-            return MlpActivations(*tensors)
 
 
 def _file_name(layer: int, index: int, part: int, parts: int) -> str:

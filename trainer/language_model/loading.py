@@ -27,7 +27,6 @@ from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.sources import local_folder
 from mxd.trainer.language_model.untrusted.config_check import (
     check_config_values,
-    check_layers,
     check_sizes,
     stored_weights,
 )
@@ -143,8 +142,8 @@ def load_module(
         config = _config(name, local)
         _check_can_load(config, Path(name))
         if (stored := stored_weights(Path(name))) is not None:  # the config may describe more than the files hold
-            check_layers(int(getattr(config.get_text_config(), "num_hidden_layers", 0)), stored)
-            check_sizes(_build_outline(config), stored)
+            layers = int(getattr(config.get_text_config(), "num_hidden_layers", 0))
+            check_sizes(layers, lambda: _build_outline(config), stored)
         config = _up_to(config, last_layer)
         placement = {"device_map": device_map} if sharding is None else _distributed(config, sharding)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -362,28 +361,24 @@ class _BadWeightsError(Exception):
 
 def _check_weights(module: PreTrainedModel, report: Mapping[str, Any]) -> None:
     """Raise _BadWeightsError if any parameter was initialised at random or is not finite."""
+    not_finite: list[str] = []
+    for prefix, child in module.named_modules():
+        with weights_at_hand(child):
+            for name, weight in child.named_parameters(recurse=False):
+                parameter = weight.to_local() if is_shard(weight) else weight
+                # Both extremes are NaN where any value is, and this takes a tenth of the time of isfinite().all().
+                is_number = parameter.is_floating_point() and parameter.numel() > 0
+                if is_number and not torch.stack(parameter.detach().aminmax()).isfinite().all():
+                    not_finite.append(f"{prefix}.{name}".removeprefix("."))
     problems = {
         "missing from the files": sorted(report["missing_keys"]),
         "of another shape than the config says": sorted(name for name, *_ in report["mismatched_keys"]),
-        "not finite (NaN or infinity)": sorted(_not_finite(module)),
+        "not finite (NaN or infinity)": sorted(not_finite),
     }
     for problem, names in problems.items():
         if names:
             more = f" and {len(names) - WEIGHTS_NAMED} more" if len(names) > WEIGHTS_NAMED else ""
             raise _BadWeightsError(f"{', '.join(names[:WEIGHTS_NAMED])}{more}: {problem}")
-
-
-def _not_finite(module: nn.Module) -> Iterator[str]:
-    """Names of the floating-point parameters with a NaN or an infinity."""
-    for prefix, child in module.named_modules():
-        with weights_at_hand(child):
-            for name, weight in child.named_parameters(recurse=False):
-                parameter = weight.to_local() if is_shard(weight) else weight
-                if not parameter.is_floating_point() or not parameter.numel():
-                    continue
-                # Both extremes are NaN where any value is, and this takes a tenth of the time of isfinite().all().
-                if not torch.stack(parameter.detach().aminmax()).isfinite().all():
-                    yield f"{prefix}.{name}".removeprefix(".")
 
 
 def is_shard(weight: Tensor) -> TypeGuard[DTensor]:

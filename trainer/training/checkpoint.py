@@ -93,21 +93,17 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
         position = Position.model_validate(read_json(folder / POSITION_FILE))
         last_active_N = tensors.pop(LAST_ACTIVE)
         layer.load_state_dict(weights)
-        optimizer.load_state_dict(_unflatten(tensors, layer, optimizer))
+        parameters = {name: (index, value.shape) for index, (name, value) in enumerate(layer.named_parameters())}
+        state: dict[int, dict[str, Tensor]] = {}
+        for full_name, value in tensors.items():
+            name, key = full_name.rsplit("/", 1)
+            index, shape = parameters[name]
+            if value.dim() and value.shape != shape:
+                raise ValueError(f"{full_name} has another shape")
+            state.setdefault(index, {})[key] = value
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     return position, last_active_N
 
 
 def _table_moments(layer: SparseLayer) -> list[str]:
     return [f"{name}/{moment}" for name in layer.expert_tables for moment in ("exp_avg", "exp_avg_sq")]
-
-
-def _unflatten(tensors: dict[str, Tensor], layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, object]:
-    parameters = {name: (index, value.shape) for index, (name, value) in enumerate(layer.named_parameters())}
-    state: dict[int, dict[str, Tensor]] = {}
-    for full_name, value in tensors.items():
-        name, key = full_name.rsplit("/", 1)
-        index, shape = parameters[name]
-        if value.dim() and value.shape != shape:
-            raise ValueError(f"{full_name} has another shape")
-        state.setdefault(index, {})[key] = value
-    return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}

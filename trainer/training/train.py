@@ -169,7 +169,16 @@ class TrainingRun:
         self.trainer = trainer
         self.database = database
         self.plan = BatchPlan.from_config(run.config)
-        self._restore()
+        damage: UserError | None = None
+        for checkpoint in checkpoints(run.folder):  # the newest that is not damaged
+            try:
+                trainer.restore(checkpoint, self.plan.batch_tokens)
+                break
+            except UserError as error:
+                damage = damage or error
+        else:
+            if damage is not None:
+                raise damage
         self.first_step = trainer.step
         self.checkpointing, self.ranking = Occasional(), Occasional()
         self.started = time.monotonic()
@@ -195,18 +204,6 @@ class TrainingRun:
             run = Run.create(trainer.config, data, language_model.tokenizer)
         run = run or Run.load(runs_folder(data) / trainer.config.name, data)
         return cls(run, trainer, database, log)
-
-    def _restore(self) -> None:
-        first_error: UserError | None = None
-        for checkpoint in checkpoints(self.run.folder):
-            try:
-                self.trainer.restore(checkpoint, self.plan.batch_tokens)
-            except UserError as error:
-                first_error = first_error or error
-                continue
-            return
-        if first_error is not None:
-            raise first_error
 
     def log_if_due(self) -> None:
         """Log the metrics every ``log_every`` steps and after the last step. Raises DivergedError if a logged metric is
@@ -240,8 +237,20 @@ class TrainingRun:
         if self.trainer.metrics.steps:
             self._log()
         self.trainer.save(self.run.folder, self.seconds)
-        if status == "finished":
-            self._publish()
+        if status == "finished" and self.trainer.group.is_main:
+            # The weights come last, because they mark the run as finished.
+            finished = self.run.folder / "finished"
+            with atomic_directory(finished) as folder:
+                if self.trainer.layer.shards is None:
+                    self.trainer.layer.save(folder)
+                else:  # the checkpoint that was just written has all rows
+                    shutil.copyfile(self.run.weights_folder / CONFIG_FILE, folder / CONFIG_FILE)
+                    join_parts(self.run.weights_folder / WEIGHTS_FILE, folder / WEIGHTS_FILE)
+            for name in (CONFIG_FILE, WEIGHTS_FILE):
+                (finished / name).replace(self.run.folder / name)
+            finished.rmdir()
+            metrics = json.dumps(metrics_of(self.database, self.run_id))
+            atomic_write(self.run.folder / METRICS_FILE, metrics + "\n")
         self.set_status(status)
         return TrainResult(
             run=self.run.name,
@@ -273,23 +282,6 @@ class TrainingRun:
         """Throughput in this process, including the forward passes of the model."""
         tokens = (self.trainer.step - self.first_step) * self.plan.batch_tokens
         return tokens / max(time.monotonic() - self.started, 1e-9)
-
-    def _publish(self) -> None:
-        """Move the finished layer into the run folder. The weights come last, because they mark the run as finished."""
-        if not self.trainer.group.is_main:
-            return
-        partial = self.run.folder / "finished"
-        with atomic_directory(partial) as folder:
-            if self.trainer.layer.shards is None:
-                self.trainer.layer.save(folder)
-            else:  # the checkpoint that was just written has all rows
-                shutil.copyfile(self.run.weights_folder / CONFIG_FILE, folder / CONFIG_FILE)
-                join_parts(self.run.weights_folder / WEIGHTS_FILE, folder / WEIGHTS_FILE)
-        (partial / CONFIG_FILE).replace(self.run.folder / CONFIG_FILE)
-        (partial / WEIGHTS_FILE).replace(self.run.folder / WEIGHTS_FILE)
-        partial.rmdir()
-        metrics = json.dumps(metrics_of(self.database, self.run_id))
-        atomic_write(self.run.folder / METRICS_FILE, metrics + "\n")
 
     def _log(self) -> None:
         metrics = self.trainer.pop_metrics()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,17 +57,14 @@ def check_config_values(values: object, depth: int = 0) -> None:
             check_config_values(value, depth + 1)
 
 
-def check_layers(layers: int, stored: StoredWeights) -> None:
-    """Check that the weights have at least one tensor per layer. Raises BadConfigError if they have fewer."""
+def check_sizes(layers: int, outline: Callable[[], nn.Module], stored: StoredWeights) -> None:
+    """Check that the weights have at least one tensor per layer, and that the modules of the config, built on the meta
+    device, are not larger than the weights. Raises BadConfigError if not."""
     if layers > stored.tensors:
         raise BadConfigError(
             f"config.json describes {layers:,} layers, but the weights hold {stored.tensors:,} tensors"
         )
-
-
-def check_sizes(module: nn.Module, stored: StoredWeights) -> None:
-    """Check that the modules built from a config, on the meta device, are not larger than the weights. Raises
-    BadConfigError if they are."""
+    module = outline()
     parameters = sum(parameter.numel() for parameter in module.parameters())
     buffers = sum(buffer.numel() for buffer in module.buffers())
     largest = max(parameters, buffers)

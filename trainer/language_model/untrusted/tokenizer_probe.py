@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +45,15 @@ def find_problem(paths: list[str]) -> str:
 def _growth(tokenizer: dict[str, Any]) -> str:
     """Return what is wrong with a tokenizer whose steps make every text longer."""
     for name in ("normalizer", "pre_tokenizer", "decoder"):
-        growth = 1.0
-        for step in _steps(tokenizer.get(name)):
-            growth *= _factor(step)
+        growth, waiting = 1.0, [tokenizer.get(name)]
+        while waiting:  # a step may be a sequence of steps
+            step = waiting.pop()
+            if isinstance(step, dict):
+                growth *= _factor(step)
+                waiting += chain.from_iterable(value for value in step.values() if isinstance(value, list))
         if growth > MOST_GROWTH:
             return f"its {name} makes a text more than {MOST_GROWTH} times as long"
     return ""
-
-
-def _steps(step: Any) -> Iterator[dict[str, Any]]:
-    waiting = [step]
-    while waiting:
-        step = waiting.pop()
-        if isinstance(step, dict):
-            yield step
-            for value in step.values():
-                if isinstance(value, list):
-                    waiting.extend(value)
 
 
 def _factor(step: dict[str, Any]) -> float:

@@ -30,7 +30,7 @@ from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.formats.base import ImportedLayer
-from mxd.trainer.storage.formats.sources import CheckpointPart, open_source, select_part
+from mxd.trainer.storage.formats.sources import open_source, select_part
 from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, runs_folder
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.utils.files import atomic_directory, atomic_write, sha256
@@ -134,13 +134,18 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
     source = open_source(config.source)
     part = select_part(source, config.layer, config.part)
     imported = part.read()
-    number = _layer_number(imported, part, config.layer)
+    stated = imported.layer if imported.layer is not None else part.layer
+    number = stated if config.layer is None else config.layer
+    if number is None:
+        raise UserError("The file does not state its layer. Set --layer.")
+    if stated not in (None, number):
+        raise UserError(f"The file is for layer {stated}, not layer {number}. Omit --layer, or choose another file.")
     shape, tensors = _in_place(imported, config.language_model, number)
     layer = _layer_of(imported, tensors, shape)
     tokenizer = load_tokenizer(config.language_model)
     # The start token of the layer's training, or the language model's own if the layer does not state one.
-    stated = (getattr(tokenizer, name) for name in imported.start_tokens)
-    start_token = next((token for token in stated if token in tokenizer.get_vocab()), None)
+    special = (getattr(tokenizer, name) for name in imported.start_tokens)
+    start_token = next((token for token in special if token in tokenizer.get_vocab()), None)
     settings = TrainConfig(
         name=config.name,
         language_model=config.language_model,
@@ -170,17 +175,6 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
     register_run(Run.load(folder, data), database)
     place = (config.name, part.format, source.name, part.name, config.language_model, number)
     return ImportResult(*place, imported.method, imported.num_experts, imported.k)
-
-
-def _layer_number(imported: ImportedLayer, part: CheckpointPart, requested: int | None) -> int:
-    stated = imported.layer if imported.layer is not None else part.layer
-    if stated is None and requested is None:
-        raise UserError("The file does not state its layer. Set --layer.")
-    if stated is not None and requested is not None and stated != requested:
-        raise UserError(f"The file is for layer {stated}, not layer {requested}. Omit --layer, or choose another file.")
-    number = stated if requested is None else requested
-    assert number is not None
-    return number
 
 
 def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpShape, Mapping[str, Tensor]]:
