@@ -17,11 +17,9 @@ from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.transcoders import Autoencoder, SkipTranscoder, Transcoder
 from mxd.trainer.layers.variants import BatchTopK, JumpReluSkipTranscoder, JumpReluTranscoder, Molt, ReluMxD
 
-CORE = (
-    *(MxD, ReluMxD, BatchTopK, Transcoder, SkipTranscoder, Autoencoder, Molt),
-    *(JumpReluTranscoder, JumpReluSkipTranscoder),
-)
-_CLASSES: dict[Method, type[SparseLayer]] = {layer_class.method: layer_class for layer_class in CORE}
+TRAINED = (MxD, BatchTopK, Transcoder, SkipTranscoder, Autoencoder, Molt)
+IMPORTED = (ReluMxD, JumpReluTranscoder, JumpReluSkipTranscoder)
+_CLASSES: dict[Method, type[SparseLayer]] = {each.method: each for each in (*TRAINED, *IMPORTED)}
 
 
 def register_layers(method: Method, layer_class: type[SparseLayer]) -> None:
