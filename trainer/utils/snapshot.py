@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.display import printable
@@ -60,12 +60,6 @@ def change_shade(share: float) -> str:
     change below 0.1 has none."""
     step = min(math.ceil(abs(share) * CHANGE_STEPS - 1e-9), CHANGE_STEPS) if abs(share) >= 0.1 else 0
     return f"{'u' if share > 0 else 'd'}{step}" if step else ""
-
-
-class Block(Protocol):
-    def html(self) -> str: ...
-
-    def markdown(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -192,6 +186,10 @@ class Grid:
             strongest = [f"{_markdown(plain(on))} ({_markdown(token.text)})" for token, on in found]
             rows.append((f"{_markdown(name)} {_markdown(label)}".strip(), ", ".join(strongest[:CELLS_IN_MARKDOWN])))
         return _markdown_table(("", "strongest on"), rows)
+
+
+Block = Pair | ChangeScale | Lines | Table | Histogram | Grid
+"""A part of a snapshot."""
 
 
 @dataclass(frozen=True)
