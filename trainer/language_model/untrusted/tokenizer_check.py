@@ -55,18 +55,23 @@ def _problem(stamps: tuple[tuple[str, int, int], ...]) -> str:
     marker = user_cache() / "tokenizers" / f"{digest.hexdigest()}-{CHECK_VERSION}"
     if marker.is_file():
         return ""
-    # In another process, which imports little and starts quickly.
-    command, limit = [sys.executable, "-I", tokenizer_probe.__file__], tokenizer_probe.LIMIT_SECONDS
-    given = json.dumps([path for path, *_ in stamps]).encode()
+    problem = _run([path for path, *_ in stamps])
+    if not problem:
+        with suppress(OSError):  # a cache that cannot be written costs time only
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+    return problem
+
+
+def _run(paths: list[str]) -> str:
+    """Load and use the tokenizer in another process, which imports little and starts quickly."""
+    command = [sys.executable, "-I", tokenizer_probe.__file__]
     try:
-        done = subprocess.run(command, input=given, capture_output=True, timeout=limit * 6)
+        done = subprocess.run(
+            command, input=json.dumps(paths).encode(), capture_output=True, timeout=tokenizer_probe.LIMIT_SECONDS * 6
+        )
     except subprocess.TimeoutExpired:
         return "it hangs"
-    if done.returncode != 0:
-        return f"it takes more than {limit} seconds or too much memory, or crashes"
-    if problem := done.stdout.decode("utf-8", "replace").strip():
-        return problem.splitlines()[-1]
-    with suppress(OSError):  # a cache that cannot be written costs time only
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-    return ""
+    if done.returncode == 0:
+        return done.stdout.decode("utf-8", "replace").strip().splitlines()[-1:][0] if done.stdout.strip() else ""
+    return f"it takes more than {tokenizer_probe.LIMIT_SECONDS} seconds or too much memory, or crashes"
