@@ -10,6 +10,7 @@ Shapes: T tokens, I input width, O output width, N experts, K active experts.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,19 +135,6 @@ class _RunningSums:
     l0: Tensor
     counts_N: Tensor
 
-    @classmethod
-    def zeros(cls, num_experts: int, device: torch.device) -> _RunningSums:
-        zero = torch.zeros((), device=device)
-        return cls(0, zero, zero.clone(), torch.zeros(num_experts, dtype=torch.int64, device=device))
-
-    def taken(self) -> _RunningSums:
-        """Copy of the sums, which start at zero again in the same memory."""
-        sums = _RunningSums(self.steps, self.errors.clone(), self.l0.clone(), self.counts_N.clone())
-        self.steps = 0
-        for tensor in (self.errors, self.l0, self.counts_N):
-            tensor.zero_()
-        return sums
-
 
 class Placement(NamedTuple):
     """Processes that train a layer, and how they share and launch its work."""
@@ -182,7 +170,8 @@ class LayerTrainer:
 
     def __post_init__(self) -> None:
         device = self.last_active_N.device
-        self.metrics = _RunningSums.zeros(self.layer.config.num_experts, device)
+        counts_N = torch.zeros_like(self.last_active_N)
+        self.metrics = _RunningSums(0, torch.zeros((), device=device), torch.zeros((), device=device), counts_N)
         self._averages: list[torch.distributed.Work] = []
         if not self.group.is_single:
             self._join()
@@ -351,7 +340,10 @@ class LayerTrainer:
 
     def pop_metrics(self) -> TrainMetrics:
         """Means over all processes and the steps since the last call. Collective."""
-        sums = self.metrics.taken()
+        sums = copy.deepcopy(self.metrics)
+        self.metrics.steps = 0  # they start at zero again in the same memory
+        for tensor in (self.metrics.errors, self.metrics.l0, self.metrics.counts_N):
+            tensor.zero_()
         for mean in (sums.errors, sums.l0):
             self.group.mean_(mean)
         self.group.sum_(sums.counts_N)
