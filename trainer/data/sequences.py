@@ -155,15 +155,23 @@ def _tokenised(
     """Yield the number of documents and the token ids of some documents at a time."""
     for batch in _batches(stream):
         texts = [document for document in batch if isinstance(document, str)]
-        # No warnings about documents longer than the context.
-        settings = dict.fromkeys(
-            ("add_special_tokens", "return_attention_mask", "return_token_type_ids", "verbose"), False
-        )
-        tokenised = iter(tokenizer(texts, **settings)["input_ids"] if texts else ())
+        tokenised = iter(_token_ids(texts, tokenizer) if texts else ())
         rows = (
             after_start(start_token, next(tokenised)) if isinstance(document, str) else document for document in batch
         )
         yield len(batch), np.fromiter(chain.from_iterable(rows), dtype=np.int32)
+
+
+def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    encoded = tokenizer(
+        texts,
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # no warnings about documents longer than the context
+    )
+    ids: list[list[int]] = encoded["input_ids"]
+    return ids
 
 
 def _packed(

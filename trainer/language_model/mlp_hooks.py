@@ -18,7 +18,7 @@ import platform
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -85,27 +85,20 @@ def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, s
     module in the block; equal if the MLP is one module."""
     first, last = (getattr(block, name) for name in mlp)
     if first is last:
-        replace_forward(last, _OneModule(last.forward, function).forward, stack)
+        replace_forward(last, partial(_one_module, last.forward, function), stack)
         return
     start = _FirstModule(first.forward)
     stack.callback(block.register_forward_pre_hook(start.before_block, with_kwargs=True).remove)
-    replace_forward(last, _LastModule(last.forward, start, function).forward, stack)
+    replace_forward(last, partial(_last_module, last.forward, start, function), stack)
     replace_forward(first, start.forward, stack)
 
 
-# Classes with a bound ``forward`` instead of closures, because a deep copy of a model copies the objects of bound
-# methods, but not what a closure holds.
+# Partial functions and bound methods instead of closures, because a deep copy of a model copies what they hold.
 
 
-@dataclass(eq=False)
-class _OneModule:
+def _one_module(original: Callable[[Tensor], Tensor], function: MlpFunction, x: Tensor) -> Tensor:
     """Forward pass of an MLP that is one module."""
-
-    original: Callable[[Tensor], Tensor]
-    function: MlpFunction
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x.clone(), lambda: self.original(x)).clone()
+    return function(x.clone(), lambda: original(x)).clone()
 
 
 @dataclass(eq=False)
@@ -126,20 +119,14 @@ class _FirstModule:
         return self.original(x)
 
 
-@dataclass(eq=False)
-class _LastModule:
+def _last_module(
+    original: Callable[[Tensor], Tensor], first: _FirstModule, function: MlpFunction, hidden: Tensor
+) -> Tensor:
     """Forward pass of the last of two modules that form an MLP."""
-
-    original: Callable[[Tensor], Tensor]
-    first: _FirstModule
-    function: MlpFunction
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        input_BTI = self.first.input_BTI
-        assert input_BTI is not None
-        output = self.function(input_BTI, lambda: self.original(hidden).reshape(*input_BTI.shape[:-1], -1))
-        self.first.input_BTI = None  # so that no activation outlives the forward pass
-        return output.reshape(*hidden.shape[:-1], -1).clone()
+    input_BTI, first.input_BTI = first.input_BTI, None  # so that no activation outlives the forward pass
+    assert input_BTI is not None
+    output = function(input_BTI, lambda: original(hidden).reshape(*input_BTI.shape[:-1], -1))
+    return output.reshape(*hidden.shape[:-1], -1).clone()
 
 
 def replace_forward(module: nn.Module, forward: Callable[..., Any], stack: ExitStack) -> None:
