@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from subprocess import CalledProcessError
@@ -147,19 +146,15 @@ def compiled_ops(device: torch.device) -> ModuleType:
     return triton_ops
 
 
-@dataclass(eq=False)
-class _SharedPairs:
-    """The pairs of one tensor of expert ids, sorted when the first backward pass needs them.
+SharedPairs = dict[int, PairsByExpert]
+"""The pairs of one tensor of expert ids, by the number of experts, sorted when the first backward pass needs them. Gate
+and mixing find it on the tensor of ids, so that the gradients of gate, biases and table need one sort."""
 
-    Gate and mixing find it on the tensor of ids, so that the gradients of gate, biases and table need one sort.
-    """
 
-    _pairs: PairsByExpert | None = None
-
-    def of(self, indices_TK: Tensor, num_experts: int) -> PairsByExpert:
-        if self._pairs is None or len(self._pairs.offsets_N1) != num_experts + 1:
-            self._pairs = pairs_by_expert(indices_TK, num_experts)
-        return self._pairs
+def _pairs_of(shared: SharedPairs, indices_TK: Tensor, num_experts: int) -> PairsByExpert:
+    if num_experts not in shared:
+        shared[num_experts] = pairs_by_expert(indices_TK, num_experts)
+    return shared[num_experts]
 
 
 _SHARED = "shared_pairs"
@@ -170,7 +165,7 @@ class _Mix(torch.autograd.Function):
     """sum_k a_tk C[i_tk]: the mixing C^T a."""
 
     @staticmethod
-    def forward(ctx: Any, activations_TK: Tensor, indices_TK: Tensor, table_NO: Tensor, shared: _SharedPairs) -> Tensor:
+    def forward(ctx: Any, activations_TK: Tensor, indices_TK: Tensor, table_NO: Tensor, shared: SharedPairs) -> Tensor:
         ctx.shared = shared
         ctx.save_for_backward(activations_TK, indices_TK, table_NO)
         ctx.save_for_forward(activations_TK, indices_TK, table_NO)
@@ -187,7 +182,9 @@ class _Mix(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             to_activations = ops.row_dots(gradient_TO, table_NO, indices_TK)
         if ctx.needs_input_grad[2]:
-            to_table, _ = ops.sum_by_expert(gradient_TO, activations_TK, ctx.shared.of(indices_TK, len(table_NO)))
+            to_table, _ = ops.sum_by_expert(
+                gradient_TO, activations_TK, _pairs_of(ctx.shared, indices_TK, len(table_NO))
+            )
         return to_activations, None, to_table, None
 
     @staticmethod
@@ -203,7 +200,7 @@ class _Gate(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int, shared: _SharedPairs
+        ctx: Any, x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int, shared: SharedPairs
     ) -> tuple[Tensor, Tensor]:
         ctx.shared = shared
         # ReLU keeps the order, so it is applied only to the K largest scores.
@@ -224,7 +221,7 @@ class _Gate(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             to_x = ops.mix_rows(scores_TK, indices_TK, weight_NI)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            pairs = ctx.shared.of(indices_TK, len(weight_NI))
+            pairs = _pairs_of(ctx.shared, indices_TK, len(weight_NI))
             to_weight, to_bias = ops.sum_by_expert(x_TI, scores_TK, pairs)
         return to_x, to_weight, to_bias, None, None
 
@@ -245,7 +242,7 @@ def mix(activations_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
     """Sum the rows of ``table_NO`` weighted by gate activation: ``sum_k a_tk table[i_tk]``, [T, O]."""
     if is_transformed():
         return (activations_TK.unsqueeze(-1) * table_NO[indices_TK]).sum(dim=-2)
-    shared = vars(indices_TK).setdefault(_SHARED, _SharedPairs())
+    shared = vars(indices_TK).setdefault(_SHARED, {})
     mixed: Tensor = _Mix.apply(activations_TK, indices_TK, table_NO, shared)  # type: ignore[no-untyped-call]
     return mixed
 
@@ -256,7 +253,7 @@ def gate(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tenso
     if is_transformed():
         scores_TK, indices_TK = F.linear(x_TI, weight_NI, bias_N).topk(k)
         return scores_TK.relu(), indices_TK
-    shared = _SharedPairs()
+    shared: SharedPairs = {}
     activations_TK, indices_TK = _Gate.apply(x_TI, weight_NI, bias_N, k, shared)  # type: ignore[no-untyped-call]
     vars(indices_TK)[_SHARED] = shared
     return activations_TK, indices_TK

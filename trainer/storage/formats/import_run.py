@@ -12,6 +12,7 @@ Shapes: T tokens, I input width.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture, MlpShape
 from mxd.trainer.language_model.loading import load_outline
-from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 from mxd.trainer.layers.base import SparseLayer
@@ -49,29 +49,19 @@ LARGE = 1e3
 @torch.no_grad()
 def norm_before(language_model: LanguageModel, layer: int) -> nn.Module | None:
     """Find the norm whose output is the MLP's input, in a forward pass."""
-    block = language_model.architecture.block(layer)
     seen: list[tuple[nn.Module, Tensor]] = []
-    given: list[Tensor] = []
-
-    def watch_mlp(x: Tensor, mlp: Mlp) -> Tensor:
-        given.append(x)
-        return mlp()
 
     def watch(module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
         seen.append((module, output.clone()))  # some blocks change it in place
 
-    weights = ((module, getattr(module, "weight", None)) for module in block.modules())
-    norms = [module for module, weight in weights if isinstance(weight, Tensor) and weight.dim() == 1]
-    handles = [norm.register_forward_hook(watch) for norm in norms]
-    try:
-        with language_model.replace_mlps({layer: watch_mlp}):
-            language_model.logits(torch.tensor([[1, 2, 3]]))
-    finally:
-        for handle in handles:
-            handle.remove()
-    read = given[0]
-    same_size = ((norm, output.reshape(read.shape)) for norm, output in seen if output.numel() == read.numel())
-    return next((norm for norm, output in same_size if torch.equal(output, read)), None)
+    with ExitStack() as stack:
+        for module in language_model.architecture.block(layer).modules():
+            weight = getattr(module, "weight", None)
+            if isinstance(weight, Tensor) and weight.dim() == 1:
+                stack.callback(module.register_forward_hook(watch).remove)
+        read_TI = language_model.mlp_inputs([layer], torch.tensor([[1, 2, 3]]))[layer]
+    same_size = ((norm, output.reshape(read_TI.shape)) for norm, output in seen if output.numel() == read_TI.numel())
+    return next((norm for norm, output in same_size if torch.equal(output, read_TI)), None)
 
 
 @torch.no_grad()
