@@ -101,7 +101,10 @@ class Steering:
     texts: list[_Text] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._end_tokens = _end_tokens(self.language_model)
+        generation = getattr(self.language_model.module, "generation_config", None)
+        configured = getattr(generation, "eos_token_id", None)
+        ids = configured if isinstance(configured, list) else [configured, self.language_model.tokenizer.eos_token_id]
+        self._end_tokens = frozenset(int(token) for token in ids if isinstance(token, int))
         self._started = time.monotonic()
         self.texts = [text for sample in range(self.config.sampling.samples) for text in self._sample_texts(sample)]
 
@@ -288,10 +291,3 @@ def _gate_check(test: GateTest, edited: Run, tested: Run, units: Units) -> GateC
             "later. Test an expert of the same layer or of an earlier one."
         )
     return GateCheck(test.expert, test.level * units[tested.name][test.expert], test.above is not None, block)
-
-
-def _end_tokens(language_model: LanguageModel) -> frozenset[int]:
-    generation = getattr(language_model.module, "generation_config", None)
-    configured = getattr(generation, "eos_token_id", None)
-    ids = configured if isinstance(configured, list) else [configured, language_model.tokenizer.eos_token_id]
-    return frozenset(int(token) for token in ids if isinstance(token, int))

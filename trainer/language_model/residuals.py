@@ -258,9 +258,19 @@ class Additions:
             seen.append(stream_BTW.float())
             return ((stream_BTW, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": stream_BTW})
 
+        def zeros(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+            if isinstance(output, tuple | list):
+                return (torch.zeros_like(output[0]), *output[1:])
+            return torch.zeros_like(output)
+
         with ExitStack() as stack:
             stack.callback(blocks[first].register_forward_pre_hook(enter, with_kwargs=True).remove)
-            stack.enter_context(_silent(model, range(first, len(blocks))))
+            for layer, block in enumerate(blocks[first:], first):  # no attention and no MLP writes anything
+                silent = [module for module in block.modules() if isinstance(module, nn.Linear | Conv1D)]
+                with suppress(UserError):  # a block without an MLP
+                    silent.append(getattr(block, model.architecture.mlp_names(layer)[1]))
+                for module in silent:
+                    stack.callback(module.register_forward_hook(zeros).remove)
             try:
                 for _ in range(2):
                     seen.append(residual_at(model, len(blocks), torch.tensor([SAMPLE_IDS])).float())
@@ -302,24 +312,4 @@ def _in_float32(block: nn.Module) -> Iterator[None]:
                 module._parameters[name] = nn.Parameter(wide(weight), requires_grad=False)
         widen = block.register_forward_pre_hook(lambda _, *inputs: tree_map(wide, inputs), with_kwargs=True)
         stack.callback(widen.remove)
-        yield
-
-
-@contextmanager
-def _silent(language_model: LanguageModel, layers: range) -> Iterator[None]:
-    """Make linear modules and MLPs of some blocks return zeros."""
-
-    def zeros(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple | list):
-            return (torch.zeros_like(output[0]), *output[1:])
-        return torch.zeros_like(output)
-
-    with ExitStack() as stack:
-        for layer in layers:
-            block = language_model.architecture.block(layer)
-            modules = [module for module in block.modules() if isinstance(module, nn.Linear | Conv1D)]
-            with suppress(UserError):  # a block without an MLP
-                modules.append(getattr(block, language_model.architecture.mlp_names(layer)[1]))
-            for module in modules:
-                stack.callback(module.register_forward_hook(zeros).remove)
         yield

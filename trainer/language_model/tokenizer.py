@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
-from itertools import chain, groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,11 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     else:
         pieces = _pairwise_texts(tokenizer, known_ids, known_names)
     if "".join(pieces) != whole:
-        pieces = _prefix_texts(tokenizer, known_ids, whole)
+        ends = [0]  # in quadratic time
+        for stop in range(1, len(known_ids)):
+            shared = os.path.commonprefix([_decode(tokenizer, known_ids[:stop]), whole])  # noqa: RUF071 - of characters
+            ends.append(max(ends[-1], len(shared)))
+        pieces = [whole[start:end] for start, end in pairwise([*ends, len(whole)])]
     for index, text in zip(known, pieces, strict=True):
         texts[index] = text
     return texts
@@ -215,15 +219,6 @@ def _split(names: list[str], text: str) -> list[str]:
         return valid
     # Byte fallback decodes a run with any invalid byte to one U+FFFD per byte.
     return list(text) if len(text) == len(names) else [*[""] * (len(names) - 1), text]
-
-
-# ---------------------------------------------------------------- any tokenizer, in quadratic time
-def _prefix_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int], whole: str) -> list[str]:
-    ends = [0]
-    for stop in range(1, len(ids)):
-        shared = os.path.commonprefix([_decode(tokenizer, ids[:stop]), whole])  # noqa: RUF071 - of characters
-        ends.append(max(ends[-1], len(shared)))
-    return [whole[start:end] for start, end in zip(ends, chain(ends[1:], [len(whole)]), strict=True)]
 
 
 class TokenStream:
