@@ -23,18 +23,18 @@ BUNDLES, STORAGE = "tests/backend/export/bundles", "tests/trainer/storage"
 ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "language models: missing, renamed, misshapen, non-finite weights": (
         60,
-        ("tests/backend/cli/commands/test_bad_weights.py", f"{LANGUAGE_MODEL}/test_loading.py"),
+        ("tests/backend/cli/commands/test_doctor.py", f"{LANGUAGE_MODEL}/test_loading.py"),
     ),
     "configs: sizes beyond the weights, kernels": (60, (f"{LANGUAGE_MODEL}/untrusted/test_config_check.py",)),
     "tokenizers: nested, doubling, endless": (60, (f"{LANGUAGE_MODEL}/untrusted/test_tokenizer_check.py",)),
     "chat templates: endless, too large, failing": (
         60,
-        (f"{LANGUAGE_MODEL}/test_chat_template.py", "tests/backend/inference/test_chats.py"),
+        (f"{LANGUAGE_MODEL}/test_chat_template.py",),
     ),
     "bundles: mutated values of every column": (30, (f"{BUNDLES}/test_mutations.py",)),
     "bundles: entries, sizes, checksums, memory, versions": (
         60,
-        (f"{BUNDLES}/test_bundles.py", f"{BUNDLES}/test_memory.py", f"{BUNDLES}/test_versions.py"),
+        (f"{BUNDLES}/test_bundles.py",),
     ),
     "runs: damaged and foreign files, links, pickles": (30, (f"{STORAGE}/test_run_fuzz.py",)),
     "imports: pickles, YAML, norms, files of trainers": (
@@ -42,29 +42,21 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
         (f"{STORAGE}/formats/test_rejected_files.py", f"{STORAGE}/formats/test_formats.py"),
     ),
     "texts: damaged, nested, compressed to expand": (60, ("tests/trainer/data/test_readers_fuzz.py",)),
-    "command line: damaged and foreign config files": (30, ("tests/backend/fuzz/test_command_line.py",)),
     "requests: every endpoint, arbitrary values": (20, ("tests/backend/fuzz/test_http.py",)),
-    "requests: damaged bytes, hosts, cursors, words": (
-        20,
-        ("tests/backend/fuzz/test_sockets.py", "tests/backend/fuzz/test_words.py"),
-    ),
+    "inputs: config files, damaged bytes, hosts, cursors, words": (30, ("tests/backend/fuzz/test_inputs.py",)),
     "requests: tokens, roles, hosts, forged addresses": (
         60,
-        (
-            f"{API}/test_authentication.py",
-            f"{API}/test_host_check.py",
-            f"{API}/test_app.py",
-        ),
+        (f"{API}/test_authentication.py", f"{API}/test_app.py"),
     ),
-    "connections: slow, endless, unread, too many": (60, (f"{API}/test_connections.py", f"{API}/test_logs.py")),
-    "inference: seeds, full queue, damaged weights, memory": (
+    "connections: slow, endless, unread, too many": (60, (f"{API}/test_connections.py", f"{API}/test_metrics.py")),
+    "inference: seeds, full queue, damaged weights, memory, endless templates": (
         60,
         ("tests/backend/inference/test_service.py",),
     ),
     "databases: waiting writers, frozen PostgreSQL": (60, ("tests/backend/database/test_waiting.py",)),
     "databases: read-only folders, damaged files": (
         60,
-        ("tests/backend/database/test_read_only.py", "tests/backend/database/maintenance/test_check.py"),
+        ("tests/backend/database/test_faults.py", "tests/backend/database/maintenance/test_check.py"),
     ),
     "runs in the working folder, names that leave the data folder": (
         30,
@@ -72,9 +64,9 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "labels: markup in figures, formulas and escapes in exports": (
         60,
-        ("tests/backend/plots/test_markup.py", "tests/backend/export/test_export.py"),
+        ("tests/backend/plots/test_report_commands.py", "tests/backend/export/test_export.py"),
     ),
-    "containers: privileges, limits, volumes": (60, ("tests/test_containers.py",)),
+    "containers: privileges, limits, volumes": (60, ("tests/test_structure.py",)),
 }
 """Attack -> the most seconds that one case may take, and files of tests."""
 RECORDER = "tests.faults.record"

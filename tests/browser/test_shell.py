@@ -102,8 +102,8 @@ def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
             expect(page.get_by_role("option").filter(has_text="label").first).to_be_visible()
         else:
             expect(page.get_by_text("No label, top token or top example contains “zzqqx”")).to_be_visible()
-        # React Aria clips the list until a phone's keyboard is there. Playwright would scroll to reach the row, and scrolling
-        # closes the list.
+        # React Aria clips the list until a keyboard is there. To reach a clipped row, Playwright scrolls the page,
+        # which closes the list.
         expect(page.locator(".popover")).to_have_css("opacity", "1")
         page.get_by_role("option").last.tap()
         expect(page).to_have_url(re.compile(rf"/search\?.*(kind={kind}|text={text})"))

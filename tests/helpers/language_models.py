@@ -10,25 +10,11 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
-    FalconConfig,
-    Gemma2Config,
-    Gemma3nTextConfig,
-    GemmaConfig,
-    GPT2Config,
-    GPTNeoXConfig,
-    GraniteConfig,
-    Lfm2Config,
-    LlamaConfig,
-    MistralConfig,
-    OPTConfig,
-    Phi3Config,
-    PhiConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen3Config,
 )
 
 from mxd.trainer.language_model.model import LanguageModel
@@ -38,65 +24,43 @@ END = "<|endoftext|>"
 ENDLESS_TEMPLATE = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 """A chat template of two nested loops, which takes hours."""
 
-_LLAMA_LIKE: dict[str, Any] = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 128,
-}
-_SPECIAL: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+_SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
+_LONG: dict[str, Any] = _SIZES | {"intermediate_size": 24, "max_position_embeddings": 128}
+_LLAMA_LIKE: dict[str, Any] = _LONG | {"num_key_value_heads": 2}
+
+
+def _config(kind: str, **settings: Any) -> PreTrainedConfig:
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
+    return AutoConfig.for_model(kind, vocab_size=VOCABULARY, **special, **settings)
+
 
 CONFIGS: dict[str, PreTrainedConfig] = {
-    "gpt2": GPT2Config(n_embd=16, n_layer=3, n_head=2, n_positions=128, **_SPECIAL),
-    "gpt-neox": GPTNeoXConfig(
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        max_position_embeddings=128,
-        **_SPECIAL,
-    ),
-    "llama": LlamaConfig(**_LLAMA_LIKE, **_SPECIAL),
-    "mistral": MistralConfig(**_LLAMA_LIKE, **_SPECIAL),
-    "qwen2": Qwen2Config(**_LLAMA_LIKE, **_SPECIAL),
-    "qwen3": Qwen3Config(**_LLAMA_LIKE, **_SPECIAL),
-    "gemma": GemmaConfig(**_LLAMA_LIKE, **_SPECIAL),
-    "gemma2": Gemma2Config(**_LLAMA_LIKE, **_SPECIAL),
-    "phi": PhiConfig(**{key: value for key, value in _LLAMA_LIKE.items() if key != "head_dim"}, **_SPECIAL),
-    "phi3": Phi3Config(**_LLAMA_LIKE, **_SPECIAL),
-    "opt": OPTConfig(
-        hidden_size=16,
-        ffn_dim=24,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        max_position_embeddings=128,
-        word_embed_proj_dim=16,
-        **_SPECIAL,
-    ),
-    "falcon": FalconConfig(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, ffn_hidden_size=24, **_SPECIAL),
+    "gpt2": _config("gpt2", n_embd=16, n_layer=3, n_head=2, n_positions=128),
+    "gpt-neox": _config("gpt_neox", **_LONG),
+    **{
+        kind: _config(kind, **_LLAMA_LIKE, head_dim=8)
+        for kind in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
+    },
+    "phi": _config("phi", **_LLAMA_LIKE),
+    "opt": _config("opt", **_SIZES, ffn_dim=24, max_position_embeddings=128, word_embed_proj_dim=16),
+    "falcon": _config("falcon", **_SIZES, ffn_hidden_size=24),
 }
-
-_FOUR_LAYERS = _LLAMA_LIKE | {"num_hidden_layers": 4}
-SCALED: dict[str, PreTrainedConfig] = {
-    "granite": GraniteConfig(
-        **{key: value for key, value in _LLAMA_LIKE.items() if key != "head_dim"}, residual_multiplier=0.22, **_SPECIAL
-    ),
-}
+SCALED = {"granite": _config("granite", **_LLAMA_LIKE, residual_multiplier=0.22)}
 """Families that add a multiple of the MLP's output to the residual stream."""
 
 OTHER_CACHES: dict[str, PreTrainedConfig] = {
-    "lfm2": Lfm2Config(
-        **_LLAMA_LIKE | {"block_ff_dim": 24},
+    "lfm2": _config(
+        "lfm2",
+        **_LLAMA_LIKE,
+        head_dim=8,
+        block_ff_dim=24,
         block_auto_adjust_ff_dim=False,
         layer_types=["conv", "full_attention", "conv"],
-        **_SPECIAL,
     ),
-    "gemma3n": Gemma3nTextConfig(
-        **_FOUR_LAYERS,
-        **_SPECIAL,
+    "gemma3n": _config(
+        "gemma3n_text",
+        **_LLAMA_LIKE | {"num_hidden_layers": 4},
+        head_dim=8,
         hidden_size_per_layer_input=8,
         vocab_size_per_layer_input=VOCABULARY,
         laurel_rank=4,

@@ -25,7 +25,7 @@ LONG = (
     "tests/trainer/layers/test_compiled_kernels.py",
     "tests/trainer/layers/test_sharding.py",
     "tests/backend/cli/commands/test_verify.py",
-    "tests/test_site.py",
+    "tests/test_docs.py",
 )
 """Slowest groups. They start first, so that no worker runs alone at the end."""
 

@@ -1,4 +1,4 @@
-"""Figures for Prometheus and lines of log: by route, and without what people typed."""
+"""Figures for Prometheus and lines of log: by route, without what people typed, and few for a repeated problem."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.api.logs import JsonFormatter
+from mxd.backend.api.logs import PERIOD_SECONDS, REPEATS_LOGGED, JsonFormatter, RepetitionFilter
 from mxd.backend.api.middleware import REQUEST_LOG
 
 
@@ -46,3 +46,21 @@ def test_an_exception_is_logged_in_one_line() -> None:
     text = JsonFormatter().format(record)
     assert "\n" not in text
     assert "RuntimeError" in json.loads(text)["exception"]
+
+
+def record(level: int, message: str) -> logging.LogRecord:
+    """Return a log record."""
+    return logging.LogRecord("asyncio", level, "", 0, message, None, None)
+
+
+def test_a_repeated_problem_is_logged_a_few_times_per_period() -> None:
+    now = [0.0]
+    limited = RepetitionFilter(lambda: now[0])
+    problems = [record(logging.ERROR, f"accept() failed\nsocket {place}") for place in range(1_000)]
+    passed = [problem for problem in problems if limited.filter(problem)]
+    assert len(passed) == REPEATS_LOGGED
+    assert "further ones are not logged" in passed[-1].getMessage()
+    assert limited.filter(record(logging.ERROR, "something else"))
+    assert all(limited.filter(record(logging.INFO, "a request")) for _ in range(100))
+    now[0] = PERIOD_SECONDS + 1
+    assert limited.filter(record(logging.ERROR, "accept() failed"))

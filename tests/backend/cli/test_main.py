@@ -1,17 +1,37 @@
-"""The command line: output, exit codes and error messages."""
+"""The command line: imports, output, exit codes, error messages, signals, completion and data types."""
 
 from __future__ import annotations
 
+import io
+import os
+import shlex
+import signal
 import socket
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 import torch
 
-from mxd.backend.cli.main import run
+from mxd.backend.cli.console import StopRequest
+from mxd.backend.cli.main import main, run
+from mxd.backend.cli.parser import command_class, command_from
+from mxd.backend.cli.registry import COMMANDS
 from mxd.backend.cli.runner import guarded
+from mxd.backend.inference.worker import ModelWorker
+from mxd.backend.settings import Settings
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model import loading
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.utils.devices import DeviceMemory
 from tests.backend.cli.words import Capture, document
+from tests.helpers.forking.torchrun import run_processes
+from tests.helpers.processes import installed
 
 
 @pytest.mark.parametrize(
@@ -126,3 +146,189 @@ def test_a_folder_hides_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "gpt2").mkdir()
     assert run(["train", "--config", "gpt2"]) == 2
     assert "Missing --dataset." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", sorted({line for name in COMMANDS for line in command_class(name).examples}))
+def test_every_example_is_accepted(line: str) -> None:
+    words = shlex.split(line.partition(" > ")[0])
+    assert words[0] == "mxd"
+    try:
+        command_from(words[1:])
+    except UserError as error:
+        pytest.fail(str(error))
+
+
+def test_commands_that_do_not_share_work_are_refused_under_torchrun() -> None:
+    assert [name for name in COMMANDS if command_class(name).shares_work] == ["train", "lab train", "index"]
+    message = once(run_processes(main, "evaluate", "my run", "--dataset", "a.jsonl", "--tokens", "1k"))
+    assert message == (
+        "'mxd evaluate' needs a single process, but torchrun started 2. Run it without torchrun: "
+        "mxd evaluate 'my run' --dataset a.jsonl --tokens 1k"
+    )
+    (alone,) = run_processes(main, "route", "none", "text", processes=1)
+    assert alone.stderr.startswith("mxd: Unknown run 'none'.")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["stear"], "Unknown command 'stear'. Did you mean 'steer'?"),
+        (["train", "--lerning-rate", "1"], "Unknown option '--lerning-rate'. Did you mean '--learning-rate'?"),
+        (["train", "--layer", "1"], "Missing LANGUAGE_MODEL, --dataset and --tokens."),
+        (["index", "none", "--dataset", "text.jsonl", "--tokens", "1k"], "Unknown run 'none'."),
+    ],
+)
+def test_one_of_several_processes_reports_a_wrong_command_line(words: list[str], sentence: str) -> None:
+    assert once(run_processes(main, *words, processes=3)).startswith(sentence)
+
+
+def once(done: Sequence[CompletedProcess[str]]) -> str:
+    """The message that one of several processes printed. All ended with the same code."""
+    assert [one.returncode for one in done] == [2] * len(done)
+    (number,) = (number for number, one in enumerate(done) if one.stderr)
+    prefix = f"mxd: Process {number} of {len(done)}: "
+    assert done[number].stderr.startswith(prefix)
+    assert not any(one.stdout for one in done)
+    return done[number].stderr.removeprefix(prefix).rstrip()
+
+
+class Interrupting(io.RawIOBase):
+    """A file that sends SIGTERM to its process on the first write."""
+
+    asked = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        if not self.asked:
+            self.asked = True
+            signal.raise_signal(signal.SIGTERM)
+        return len(content)
+
+
+def test_a_signal_during_a_write_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = StopRequest()
+    with io.TextIOWrapper(io.BufferedWriter(Interrupting()), encoding="utf-8") as written, stop.listening():
+        monkeypatch.setattr(sys, "stderr", written)
+        written.write("Indexing\n")
+        written.flush()
+        assert stop()
+        assert stop.exit_code == 143
+
+
+def test_the_first_interrupt_requests_a_stop_and_the_second_raises(capsys: Capture) -> None:
+    stop = StopRequest()
+    before = signal.getsignal(signal.SIGTERM)
+    with stop.listening():
+        assert not stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop()
+        assert stop.exit_code == 143
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def script(shell: str, capsys: Capture) -> str:
+    assert run(["--completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+def test_bash_completes(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "novel.txt").touch()
+    (tmp_path / "mxd.bash").write_text(script("bash", capsys))
+    for line, offered in {
+        "eval": {"evaluate", "evaluate-steering"},
+        "train --met": {"--method"},
+        "train --init e": {"examples"},
+        "database ch": {"check"},
+        "index --dataset nov": {"novel.txt"},
+    }.items():
+        places = f"COMP_WORDS=(mxd {line}); COMP_CWORD={len(line.split())}"
+        asked = f'source mxd.bash; {places}; _shtab_mxd; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        answered = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert set(answered.stdout.split()) == offered
+
+
+def test_a_closed_pipe_prints_no_traceback(tmp_path: Path) -> None:
+    with installed("--completion", "bash", folder=tmp_path) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 141
+
+
+@pytest.fixture
+def loaded(trained: Path, monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """Dtypes of the language models that are loaded from now on."""
+    dtypes: list[torch.dtype] = []
+    load = LanguageModel.load
+
+    def recorded(*words: Any, **more: Any) -> LanguageModel:
+        language_model = load(*words, **more)
+        dtypes.append(language_model.dtype)
+        return language_model
+
+    monkeypatch.setattr(LanguageModel, "load", recorded)
+    return dtypes
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["route", "small", "the old fox"], ["steer", "small", "the old fox", "--edit", "1:add:2", "--max-tokens", "2"]],
+)
+def test_commands_load_the_language_model_in_the_dtype(loaded: list[torch.dtype], words: list[str]) -> None:
+    assert run(words) == run([*words, "--dtype", "bfloat16"]) == 0
+    assert loaded == [torch.float32, torch.bfloat16]
+
+
+def test_circuits_are_in_float32_if_the_language_model_fits(
+    loaded: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["circuit", "small", "--prompt", "the old fox"]
+    monkeypatch.setattr(loading, "choose_dtype", lambda _device: torch.bfloat16)
+    monkeypatch.setattr("mxd.trainer.language_model.model.choose_dtype", lambda _device: torch.bfloat16)
+    weights = sum(weight.numel() for weight in loading.load_outline("lm").parameters())
+    for free in (8 * weights, 8 * weights - 1):
+        monkeypatch.setattr(loading, "device_memory", lambda _device, free=free: DeviceMemory(free, free))
+        assert run(words) == 0
+    assert run([*words, "--dtype", "bfloat16"]) == 0
+    assert loaded == [torch.float32, torch.bfloat16, torch.bfloat16]
+
+
+def test_the_server_loads_language_models_in_the_dtype(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MXD_DTYPE", "bfloat16")
+    worker = ModelWorker("lm", "cpu", 4, Settings().dtype)
+    try:
+        assert worker.call(lambda language_model: language_model.dtype).result(30) == torch.bfloat16
+    finally:
+        worker.close()
+
+
+SLOW = ("numpy", "torch", "transformers", "fastapi", "starlette", "sqlalchemy", "sklearn", "scipy", "plotly", "pyarrow")
+SLOW_TO_OVERLOOK = (*SLOW, "pydantic", "pydantic_settings", "asyncio", "mxd.backend.cli.commands.train")
+SLOW_TO_SERVE = ("torch", "transformers", "sklearn", "scipy", "sympy", "plotly.graph_objs", "pyarrow", "datasets")
+LOADED = "import sys; print(*sorted({*%r} & sys.modules.keys()))"
+
+
+def loaded_by(code: str, slow: tuple[str, ...] = SLOW) -> str:
+    """Return the slow packages that a fresh interpreter has loaded after ``code``."""
+    words = [sys.executable, "-c", f"{code}\n{LOADED % (slow,)}"]
+    finished = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.splitlines()[-1]
+
+
+def test_the_overview_is_printed_without_slow_packages() -> None:
+    assert loaded_by("from mxd.backend.cli.main import run\nassert run(['--help']) == 0", SLOW_TO_OVERLOOK) == ""
+
+
+@pytest.mark.parametrize("words", [["train", "--help"], ["serve", "--help"], ["train"]])
+def test_the_command_line_is_read_without_slow_packages(words: list[str]) -> None:
+    read = f"from mxd.backend.cli.main import run\ntry:\n    run({words!r})\nexcept SystemExit:\n    pass"
+    assert loaded_by(read) == ""
+
+
+def test_a_server_starts_without_packages_for_language_models() -> None:
+    assert loaded_by("import uvicorn, mxd.backend.api.app", SLOW_TO_SERVE) == ""

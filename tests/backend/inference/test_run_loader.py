@@ -1,20 +1,32 @@
-"""The cache of loaded runs, and similar experts."""
+"""Loaded runs and texts of their tokens: caches, imports by several threads, similar experts."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
+from mxd.backend.caches import StampedCache
 from mxd.backend.errors import RunNotFoundError
 from mxd.backend.inference import run_loader
-from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.inference.run_loader import RunLoader, Vocabulary
+from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.utils import devices
 from mxd.trainer.utils.devices import DeviceMemory
+from tests.helpers.formats.tiny_tokenizers import byte_fallback, metaspace
+from tests.helpers.language_models import END, byte_tokenizer
+from tests.helpers.processes import ROOT
 from tests.helpers.runs import World
 
 
@@ -70,3 +82,105 @@ def test_similar_experts_are_those_with_the_largest_cosine(live_client: TestClie
     assert [expert["similarity"] for expert in answer["experts"]] == pytest.approx(best.values.tolist(), abs=1e-5)
     others_N = np.delete(cosines_N.numpy(), 7)
     assert answer["p95"] == pytest.approx(np.percentile(others_N, 95), abs=1e-5)
+
+
+FROM_BOTH_ENDS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from threading import Event
+from mxd.backend.inference.run_loader import IMPORT_LOCK, import_compute_modules, preload_compute_modules
+def tokenizer():
+    with IMPORT_LOCK:
+        from transformers import AutoTokenizer
+def generation():
+    import_compute_modules()
+    from mxd.trainer.inference.generation import RowBatch
+with ThreadPoolExecutor(3) as pool:
+    works = [pool.submit(tokenizer), pool.submit(preload_compute_modules, 0.0, Event()), pool.submit(generation)]
+for work in works:
+    work.result()
+"""
+
+
+def test_concurrent_imports_from_different_modules() -> None:
+    done = subprocess.run([sys.executable, "-c", FROM_BOTH_ENDS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+TIMEOUT_SECONDS = 30.0
+
+
+def test_a_warm_read_does_not_wait_for_a_cold_build() -> None:
+    cache, building, finish = StampedCache[str](), Event(), Event()
+    cache.get("warm", 1, lambda: "warm")
+
+    def build() -> str:
+        building.set()
+        assert finish.wait(TIMEOUT_SECONDS)
+        return "cold"
+
+    cold = Thread(target=cache.get, args=("cold", 1, build))
+    cold.start()
+    assert building.wait(TIMEOUT_SECONDS)
+    assert cache.get("warm", 1, lambda: pytest.fail("it is cached")) == "warm"
+    finish.set()
+    cold.join(TIMEOUT_SECONDS)
+    assert cache.get("cold", 1, lambda: pytest.fail("it is cached")) == "cold"
+    assert not cache._turns
+
+
+def test_a_run_that_is_removed_meanwhile_has_a_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = RunLoader(tmp_path, 1)
+    missing = loader.fingerprint("gone")
+    monkeypatch.setattr(Path, "exists", lambda _path: True)  # as if removed between a check and its use
+    assert loader.fingerprint("gone") == missing
+
+
+TOKENIZER = byte_tokenizer()
+VOCABULARY = Vocabulary(TOKENIZER)
+
+
+@given(st.lists(st.integers(0, len(TOKENIZER) + 1), max_size=30))
+def test_texts_equal_decoding_token_by_token(ids: list[int]) -> None:
+    assert list(VOCABULARY.texts(ids)) == token_texts(TOKENIZER, ids)
+
+
+def test_parts_of_characters_have_a_name() -> None:
+    vocabulary = Vocabulary(byte_tokenizer())
+    first, second = byte_tokenizer()("é")["input_ids"]
+    assert vocabulary.texts([first, second]) == ("", "é")
+    assert (vocabulary.name(first), vocabulary.name(second)) == ("<0xC3>", "<0xA9>")
+    assert vocabulary.name(0) == END
+
+
+@pytest.mark.parametrize("build", [byte_fallback, metaspace])
+def test_names_keep_leading_spaces(
+    build: Callable[[], PreTrainedTokenizerFast],
+) -> None:
+    tokenizer = build()
+    vocabulary, ids = Vocabulary(tokenizer), tokenizer.get_vocab()
+    for piece in ("▁a", "a", "▁"):
+        assert vocabulary.name(ids[piece]) == piece.replace("▁", " ")
+    assert set(vocabulary.exact_matches("a")) >= {ids["▁a"], ids["a"]}
+
+
+def test_a_byte_of_a_sentencepiece_tokenizer_keeps_its_name() -> None:
+    tokenizer = byte_fallback()
+    assert Vocabulary(tokenizer).name(tokenizer.get_vocab()["<0xC3>"]) == "<0xC3>"
+
+
+def test_prefix_matches_from_three_letters_on() -> None:
+    vocabulary = Vocabulary(byte_tokenizer())
+    upper, lower = (byte_tokenizer()(letter)["input_ids"][0] for letter in "Aa")
+    assert set(vocabulary.prefix_matches("a")) == {upper, lower}
+    assert vocabulary.prefix_matches("<|end") == [0]
+    assert vocabulary.prefix_matches("<|") == []
+    assert vocabulary.prefix_matches("  ") == []
+
+
+def test_exact_matches() -> None:
+    upper, lower = (TOKENIZER(letter)["input_ids"][0] for letter in "Aa")
+    assert set(VOCABULARY.exact_matches("␣a")) == {upper, lower}
+    assert VOCABULARY.exact_matches("<|end") == []
+    assert VOCABULARY.exact_matches(END.upper()) == [0]

@@ -1,4 +1,4 @@
-"""Routing and steering over HTTP on a trained run, limits, cancellation and lack of memory."""
+"""Routing and steering over HTTP on a trained run, limits, cancellation, lack of memory and endless chat templates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 import math
 import shutil
 import threading
+import time
 import weakref
 from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from pydantic import TypeAdapter
 
 from mxd.backend.api.app import create_app
 from mxd.backend.errors import BusyError
-from mxd.backend.inference import jobs
+from mxd.backend.inference import jobs, service
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.responses import to_json_bytes
@@ -32,7 +34,9 @@ from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.kv_cache import GrowableLayer
 from mxd.trainer.language_model.model import LanguageModel, needed_bytes
+from mxd.trainer.language_model.untrusted import template_process
 from mxd.trainer.storage.run import Run
+from tests.helpers.language_models import ENDLESS_TEMPLATE
 from tests.helpers.runs import World
 
 RUN = "/api/runs/small"
@@ -402,3 +406,51 @@ def test_conditional_edits_as_objects_and_as_text(live_client: TestClient, fitte
     answer = live_client.post(f"{RUN}/steering", json={"prompt": PROMPT, "edits": ["3:add:4@fist:1"]})
     assert answer.status_code == 422
     assert "Unknown clause: '@fist:1'" in answer.json()["error"]["message"]
+
+
+CHATS = 24
+"""More than the server has threads for waiting."""
+LIMIT_SECONDS = 1.0
+WAIT_SECONDS = 3.0
+TURNS = [{"role": "user", "text": "hello"}]
+TIMEOUT_SECONDS = 20.0
+"""Seconds per response, on a shared machine."""
+
+
+@pytest.fixture
+def client(fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A client of a server on a run whose chat template never ends."""
+    data = shutil.copytree(fitted.data, tmp_path / "data")
+    (data / "runs" / "small" / "tokenizer" / "chat_template.jinja").write_text(ENDLESS_TEMPLATE)
+    monkeypatch.setattr(template_process, "LIMIT_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(service, "WAIT_SECONDS", WAIT_SECONDS)
+    template_process.TEMPLATES.close()  # the next process has the limit above
+    with TestClient(create_app(Settings(data=data, device="cpu"))) as it:
+        yield it
+    template_process.TEMPLATES.close()
+
+
+def test_endless_chat_templates_hold_no_thread_of_others(client: TestClient) -> None:
+    paths = [f"{RUN}/routing", f"{RUN}/steering", "/v1/chat/completions"]
+
+    def chat(number: int) -> tuple[int, bool, float]:
+        path = paths[number % len(paths)]
+        body = {"text": "", "turns": TURNS} if path.endswith("routing") else {"prompt": "", "turns": TURNS}
+        if path.startswith("/v1"):
+            body = {"model": "small", "messages": [{"role": "user", "content": "hello"}]}
+        started = time.monotonic()
+        answer = client.post(path, json=body)
+        return answer.status_code, "retry-after" in answer.headers, time.monotonic() - started
+
+    assert client.post(f"{RUN}/routing", json={"text": "the fox"}).status_code == 200
+    with ThreadPoolExecutor(CHATS) as pool:
+        found = pool.map(chat, range(CHATS))
+        time.sleep(LIMIT_SECONDS / 2)
+        started = time.monotonic()
+        assert client.post(f"{RUN}/routing", json={"text": "the fox"}).status_code == 200
+        assert client.get("/api/runs").status_code == 200
+        others = time.monotonic() - started
+        answers = list(found)
+    assert others < WAIT_SECONDS
+    assert {(status, has_time) for status, has_time, _ in answers} == {(400, False), (503, True)}
+    assert max(seconds for *_, seconds in answers) < TIMEOUT_SECONDS

@@ -1,4 +1,4 @@
-"""Figures show what the database says, and the report names the commands that repeat it."""
+"""Figures show what the database says, the report names the commands that repeat it, and names are no markup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.commands.evaluate import AblateCommand, EvaluateSteeringCommand
@@ -18,8 +18,9 @@ from mxd.backend.cli.commands.finetune import FinetuneCommand
 from mxd.backend.cli.commands.share import ImportCommand
 from mxd.backend.cli.commands.train import TrainCommand
 from mxd.backend.cli.parser import command_from
+from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots import runs as figures
-from mxd.backend.plots.report import commands, fit
+from mxd.backend.plots.report import commands, escaped_layout, escaped_traces, fit, report
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.indexing.build import build_index
@@ -35,10 +36,12 @@ from mxd.trainer.config import (
 )
 from mxd.trainer.config.base import RETIRED
 from mxd.trainer.evaluation.steering import evaluate_steering
-from mxd.trainer.storage.database.tables import MeasurementRecord, SteeringStrengthRecord
+from mxd.trainer.storage.database.open import sqlite_url, writing
+from mxd.trainer.storage.database.tables import MeasurementRecord, ProbeRecord, SteeringStrengthRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from tests.helpers.databases import ACTIVE
+from tests.helpers.formats.bundles import full_world
 from tests.helpers.runs import World, small_world
 
 CONFIG = TrainConfig(
@@ -232,3 +235,40 @@ def test_a_missing_measurement_names_its_command(client: TestClient) -> None:
     answer = client.get("/api/figures/steering", params={"run": "first"})
     assert (answer.status_code, answer.json()["total"]) == (200, 0)
     assert "mxd evaluate-steering first" in answer.json()["title"]
+
+
+LINK = '<a href="https://example.org">click</a>'
+SHOWN = '&lt;a href="https://example.org"&gt;click&lt;/a&gt;'
+
+
+def test_texts_are_escaped_and_templates_are_not() -> None:
+    template: dict[str, object] = {"hovertemplate": "<b>%{x}</b>"}
+    trace: dict[str, object] = template | {"name": LINK, "text": [LINK], "customdata": [[1, LINK]], "y": [LINK, 2.0]}
+    escaped: dict[str, object] = template | {
+        "name": SHOWN,
+        "text": [SHOWN],
+        "customdata": [[1, SHOWN]],
+        "y": [SHOWN, 2.0],
+    }
+    assert escaped_traces([trace]) == [escaped]
+    layout = {"annotations": [{"text": LINK}], "yaxis2": {"categoryarray": [LINK], "range": [0, 1]}, "width": 3}
+    assert escaped_layout(layout) == {
+        "annotations": [{"text": SHOWN}],
+        "yaxis2": {"categoryarray": [SHOWN], "range": [0, 1]},
+        "width": 3,
+    }
+
+
+def test_a_report_shows_class_names_as_text(tmp_path: Path) -> None:
+    data = full_world(tmp_path).data
+    database = open_database(sqlite_url(data))
+    with writing(database) as session:
+        for record in session.scalars(select(ProbeRecord)):
+            classes = json.dumps(record.result["kinds"])
+            assert '"de":' in classes
+            record.result = record.result | {"kinds": json.loads(classes.replace('"de":', f"{json.dumps(LINK)}:"))}
+    with reading(database) as session:
+        content = report(session, data)
+    database.dispose()
+    assert "\\u003ca href" not in content, "plotly.js would draw a link"
+    assert json.dumps(SHOWN)[1:20] in content

@@ -1,14 +1,28 @@
-"""Routing, predictions, direct effects and the expert map over HTTP equal the trainer's."""
+"""Routing, predictions, effects, ablation and search by effect over HTTP equal the trainer's."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
 
+from mxd.backend.queries.ablation import WRITTEN_EXAMPLES, exceeds, random_expert, written_examples
+from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.routing import RoutingResponse
-from mxd.trainer.analysis.effects import direct_effects, expert_map
+from mxd.backend.schemas.steering import FindResponse
+from mxd.trainer.analysis.ablation import build_ablations
+from mxd.trainer.analysis.edit_price import edit_price
+from mxd.trainer.analysis.effect_search import find, measure
+from mxd.trainer.analysis.effects import direct_effects, expert_map, expert_writes
+from mxd.trainer.analysis.results import TokenEffect
+from mxd.trainer.config import AblationConfig, Edit
+from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.inference.routing import predict, route
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World
 
@@ -63,3 +77,147 @@ def test_expert_map(live_client: TestClient, fitted: World) -> None:
         one.dimension for one in wanted.largest_scalings
     ]
     assert live_client.get(f"{RUN}/experts/4000/map").status_code == 404
+
+
+def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
+    ablation = client.get("/api/runs/first/experts/4").json()["ablation"]
+    other = client.get(f"/api/runs/first/experts/{ablation['random_expert']}").json()["ablation"]
+    assert ablation["random_expert"] == 5
+    assert ablation["random_loss_increase"] == other["loss_increase"] == -0.01
+    assert ablation["random_output_share"] == other["output_share"] > 0
+    assert [token["change"] for token in ablation["promoted"]] == [0.5, 0.25]
+    assert ablation["exceeds_random"] == (2 * other["promoted"][0]["change"] <= 0.5)
+    assert all(token["text"] for token in ablation["promoted"] + ablation["suppressed"])
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [([0.4, 0.1], [0.2], True), ([0.39], [0.2], False), ([0.1], [], True), ([], [], False), ([-0.1], [-0.2], False)],
+)
+def test_an_effect_says_more_if_it_is_twice_a_random_experts(
+    own: list[float], other: list[float], expected: bool
+) -> None:
+    tokens = [tuple(TokenEffect(id=0, text="x", change=change) for change in changes) for changes in (own, other)]
+    assert exceeds(*tokens) is expected
+
+
+def active_expert(client: TestClient) -> int:
+    page = client.get("/api/runs/small/experts?sort=density&order=desc&limit=1").json()
+    return int(page["experts"][0]["expert"])
+
+
+def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: TestClient, fitted: World) -> None:
+    expert = active_expert(live_client)
+    answer = live_client.get(f"/api/runs/small/experts/{expert}/writes").json()
+    run = Run.load("small", fitted.data)
+    with Session(fitted.database) as session:
+        record = find_run(session, "small")
+        other = random_expert(session, record, expert)
+        assert other is not None
+        examples = [written_examples(session, record, one) for one in (expert, other)]
+    assert len(examples[0]) == WRITTEN_EXAMPLES
+    assert other != expert
+    for key, number, of_expert in (("writes", expert, examples[0]), ("random", other, examples[1])):
+        (wanted,) = expert_writes(fitted.language_model, run, [(number, of_expert)])
+        assert answer[key]["examples"] == len(of_expert)
+        changes = [token["change"] for token in answer[key]["promoted"]]
+        assert changes == pytest.approx([token.change for token in wanted.promoted], abs=1e-4)
+    largest, random_largest = (answer[key]["promoted"][0]["change"] for key in ("writes", "random"))
+    assert answer["exceeds_random"] == (largest >= 2 * random_largest)
+
+
+def test_an_expert_is_measured_on_request(live_client: TestClient, fitted: World) -> None:
+    expert = active_expert(live_client)
+    url = f"/api/runs/small/experts/{expert}"
+    assert live_client.get(url).json()["ablation"] is None
+    try:
+        lines = live_client.post(f"{url}/ablation").text.splitlines()
+        *progress, last = (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
+        assert last == {"event": "done"}
+        counts = [event["done"] for event in progress]
+        assert counts == sorted(set(counts))
+        assert all(event["done"] < event["total"] for event in progress)
+        assert live_client.get(url).json()["ablation"]["examples"] > 0
+    finally:
+        with writing(fitted.database) as session:
+            delete_ablations(session, find_run(session, "small").id)
+
+
+def test_measuring_in_steps_equals_measuring_at_once(live_client: TestClient, fitted: World) -> None:
+    expert = active_expert(live_client)
+    url = f"/api/runs/small/experts/{expert}"
+    try:
+        live_client.post(f"{url}/ablation")
+        in_steps = live_client.get(url).json()["ablation"]
+        config = AblationConfig(experts=(expert,))
+        build_ablations(Run.load("small", fitted.data), config, fitted.language_model, fitted.database)
+        assert live_client.get(url).json()["ablation"] == in_steps
+    finally:
+        with writing(fitted.database) as session:
+            delete_ablations(session, find_run(session, "small").id)
+
+
+TEXTS = {"prompts": ["the old fox"], "wanted": [" sang"], "unrelated": ["red dog"], "probability": 0.1}
+REQUEST = {"runs": ["small"], **TEXTS}
+
+
+def test_experts_and_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
+    run, config = Run.load("small", fitted.data), FindConfig.model_validate(TEXTS)
+    language_model = LanguageModel.load(run.config.language_model, "cpu")
+    answer = FindResponse.model_validate(live_client.post("/api/find", json=REQUEST).json())
+    expected = find(language_model, run, config)
+    assert answer.found.probability == pytest.approx(expected.probability, rel=1e-4)
+    for actual, wanted in zip(answer.found.experts, expected.experts, strict=True):
+        assert actual.edit == wanted.edit and actual.edit.run == "small"
+        assert (actual.per_unit, actual.change) == pytest.approx((wanted.per_unit, wanted.change), rel=1e-3, abs=1e-5)
+    assert answer.experts["small"].keys() == {each.edit.expert for each in expected.experts}
+    groups = [[each.edit.model_dump(mode="json")] for each in answer.found.experts[:2]]
+    effects = live_client.post("/api/find/effects", json={**REQUEST, "groups": groups}).json()
+    edits = [(each.edit,) for each in expected.experts[:2]]
+    for effect, other in zip(effects, measure(language_model, run, config, edits), strict=True):
+        assert (effect["change"], effect["price"], effect["random_price"]) == pytest.approx(
+            (other.change, other.price, other.random_price), rel=1e-3, abs=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "message"),
+    [
+        ({"wanted": []}, 422, "at least one wanted or unwanted text"),
+        ({"prompts": []}, 400, "prompts"),
+        ({"runs": ["missing"]}, 404, "missing"),
+        ({"prompts": ["the " * 2000]}, 413, "too long"),
+    ],
+)
+def test_errors(live_client: TestClient, change: dict[str, object], status: int, message: str) -> None:
+    answer = live_client.post("/api/find", json={**REQUEST, **change})
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
+
+
+def test_the_price_of_edits_streams_progress_and_equals_the_trainers(live_client: TestClient, fitted: World) -> None:
+    edits = [{"expert": 3, "mode": "add", "strength": 2}]
+    text = live_client.post("/api/runs/small/steering/price", json={"edits": edits}).text
+    *steps, done = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    places = [step["done"] for step in steps]
+    assert places == sorted(places) and places[0] == 0 and {step["total"] for step in steps} == {203}
+    run = Run.load("small", fitted.data)
+    language_model = LanguageModel.load(run.config.language_model, "cpu")
+    expected = edit_price(language_model, [run], [Edit(expert=3, mode="add", strength=2)])
+    assert done["price"]["edits"]["kl"] == pytest.approx(expected.edits.kl, rel=1e-3)
+    assert done["price"]["random"]["kl"] == pytest.approx(expected.random.kl, rel=1e-3)
+    assert done["price"]["original_ability"] == pytest.approx(asdict(expected.original_ability), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("path", "edit", "status", "message"),
+    [
+        ("small", "3:add:1@generated", 400, "with a condition cannot be measured"),
+        ("small", "missing/3:add:1", 404, "missing"),
+        ("missing", "3:add:1", 404, "missing"),
+        ("small", "99999:add:1", 400, "Unknown expert 99999"),
+    ],
+)
+def test_errors_of_prices(live_client: TestClient, path: str, edit: str, status: int, message: str) -> None:
+    body = {"edits": [Edit.model_validate(edit).model_dump(mode="json")]}
+    answer = live_client.post(f"/api/runs/{path}/steering/price", json=body)
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text

@@ -1,8 +1,9 @@
-"""A server process: its URL, streams, closed connections and shutdown."""
+"""``mxd serve``: its URL, tokens, bundles, streams, closed connections and shutdown."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import stat
@@ -15,11 +16,14 @@ import httpx
 import pytest
 from sqlalchemy.orm import Session
 
+from mxd.backend.cli.commands import serve
 from mxd.backend.cli.commands.serve import protect_folder
-from mxd.backend.settings import listen
+from mxd.backend.cli.main import run
+from mxd.backend.settings import Settings, listen
 from mxd.trainer.storage.database.tables import MetricRecord
+from mxd.trainer.storage.run import run_names
 from tests.helpers.databases import metric
-from tests.helpers.processes import TIMEOUT_SECONDS, server
+from tests.helpers.processes import TIMEOUT_SECONDS, server, start
 from tests.helpers.runs import World
 
 
@@ -109,3 +113,71 @@ def test_sigterm_stops_the_server_during_a_generation(fitted: World) -> None:
             process.wait(timeout=10)
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Empty data folder."""
+    monkeypatch.setenv("MXD_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_create_list_and_revoke(data: Path, capsys: Capture) -> None:
+    assert run(["token", "create", "--role", "write", "--name", "lab", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["token"].startswith("mxd_")
+    assert run(["token", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(it["id"], it["role"], it["name"]) for it in listed] == [(made["id"], "write", "lab")]
+    assert made["token"] not in json.dumps(listed)
+    assert run(["token", "revoke", str(made["id"])]) == 0
+    assert run(["token", "revoke", str(made["id"])]) == 2
+    assert "Unknown token: 1." in capsys.readouterr().err
+    assert run(["token", "revoke", str(10**20)]) == 2
+
+
+def test_an_exposed_server_prints_its_first_tokens_once(data: Path) -> None:
+    words = ("serve", "--host", "0.0.0.0", "--port", "0", "--device", "cpu")
+    tokens: list[str] = []
+    for attempt in range(2):
+        with start(*words, folder=data) as process:
+            assert process.stdout is not None
+            said: list[str] = []
+            while not said or not said[-1].startswith("MxD Explorer is running at"):
+                said.append(process.stdout.readline())
+                assert said[-1], process.communicate()[1]
+            url = said[-1].split()[5]
+            found = [line.split()[1] for line in said if line.strip().startswith(("read", "write"))]
+            assert len(found) == (2 if attempt == 0 else 0)
+            tokens += found
+            assert httpx.get(f"{url}/api/runs").status_code == 401
+            for token in tokens:
+                assert httpx.get(f"{url}/api/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+            process.kill()
+
+
+def test_a_packed_run_is_served(
+    fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    served: list[Settings] = []
+    monkeypatch.setattr(serve, "serve", lambda settings, _when_ready: served.append(settings))
+    monkeypatch.chdir(tmp_path)
+    data = shutil.copytree(fitted.data, tmp_path / "data")
+    assert run(["export", "small", "--format", "mxd", "--data", str(data)]) == 0
+    assert capsys.readouterr().out.startswith("small.mxd, ")
+    assert run(["serve", "small.mxd", "--port", "0"]) == 0
+    assert run(["serve", "small.mxd", "--port", "0", "--into", "elsewhere"]) == 0
+    assert [settings.data for settings in served] == [Path("small-opened"), Path("elsewhere")]
+    assert run_names(Path("elsewhere")) == ["small"]
+    assert run(["serve", "small.mxd", "--data", str(data)]) == 2
+    assert "Leave out --data and --database." in capsys.readouterr().err
+    for words, option in ((["--experts", "3"], "--experts"), (["--model-id", "gpt2"], "--model-id")):
+        assert run(["export", "small", "--out", "tables", *words, "--data", str(data)]) == 2
+        assert f"{option} " in capsys.readouterr().err
+    assert run(["serve", "--into", "elsewhere"]) == 2
+    assert "--into and --language-model require a .mxd file" in capsys.readouterr().err
+    assert run(["serve", "none.mxd", "--port", "0"]) == 2
+    assert "none.mxd" in capsys.readouterr().err

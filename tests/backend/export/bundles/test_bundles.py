@@ -1,11 +1,14 @@
-"""A bundle there and back, and bundles that somebody means harm with."""
+"""Bundles: there and back, of other versions of the program, and those that somebody means harm with."""
 
 from __future__ import annotations
 
 import json
+import resource
+import sys
 import zipfile
 from collections.abc import Callable
 from datetime import datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,14 @@ from mxd.backend.api.app import create_app
 from mxd.backend.database.access_tokens import AccessTokenRecord
 from mxd.backend.database.engine import open_database
 from mxd.backend.export.bundles.pack import TABLES, is_known
-from mxd.backend.export.bundles.unpack import OPENED, unpack
+from mxd.backend.export.bundles.unpack import ALWAYS_ALLOWED, LARGEST_LINE, OPENED, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
+from tests.helpers.forking.forked import PROCESSES
 from tests.helpers.formats.bundles import Entries, entries_of, write_bundle
+from tests.helpers.fuzzing import CASES
 from tests.helpers.runs import World
 
 Change = Callable[[Entries], None]
@@ -221,3 +226,83 @@ def test_known_names_stay_in_their_folder() -> None:
         "database/x.jsonl",
     ):
         assert not is_known(name)
+
+
+EVALUATIONS = "database/evaluations.jsonl"
+EXAMPLES = "database/examples.jsonl"
+EXPERTS = "database/experts.jsonl"
+
+
+@pytest.mark.parametrize("fields", [{"jacobian": ...}, {"jacobian": None}, {"later": {"value": 1.0}}], ids=str)
+def test_evaluations_of_other_versions_are_shown(fields: dict[str, Any], entries: Entries, tmp_path: Path) -> None:
+    row = json.loads(entries[EVALUATIONS].splitlines()[0])
+    assert row["result"]["jacobian"] is not None
+    row["result"] = {name: value for name, value in (row["result"] | fields).items() if value is not ...}
+    file = write_bundle(tmp_path / "other.mxd", entries | {EVALUATIONS: json.dumps(row).encode()})
+    opened = unpack(file, tmp_path / "opened", None)
+    with TestClient(create_app(Settings(data=opened.folder, device="cpu"))) as client:
+        shown = client.get("/api/runs/small/report")
+        assert shown.status_code == 200
+        assert ("Jacobian" in shown.text) == ("jacobian" not in fields)
+
+
+def test_examples_and_experts_of_earlier_versions_are_read(entries: Entries, tmp_path: Path) -> None:
+    def rewritten(name: str, change: Callable[[dict[str, Any]], object]) -> bytes:
+        rows = [json.loads(line) for line in entries[name].splitlines()]
+        for row in rows:
+            change(row)
+        return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+    earlier = {
+        EXAMPLES: rewritten(EXAMPLES, lambda row: row.update(coefficient=row.pop("activation"))),
+        EXPERTS: rewritten(EXPERTS, lambda row: row.pop("steerability")),
+    }
+    pages = []
+    for place, changed in (("now", {}), ("earlier", earlier)):
+        opened = unpack(write_bundle(tmp_path / f"{place}.mxd", entries | changed), tmp_path / place, None)
+        with TestClient(create_app(Settings(data=opened.folder, device="cpu"))) as client:
+            experts = client.get("/api/runs/small/experts?sort=density&order=desc&limit=3").json()["experts"]
+            examples = [client.get(f"/api/runs/small/experts/{it['expert']}/examples").json() for it in experts]
+            pages.append(([{**it, "steerability": None} for it in experts], examples))
+    assert pages[0] == pages[1]
+
+
+MOST_MB = 140
+"""More than a sound bundle. Read together, the rows take 190 MB; one at a time, 90 MB."""
+
+
+def _open(file: str, folder: str, connection: Connection) -> None:
+    """Open a bundle; send the largest resident memory in MB, and the error message."""
+    said = ""
+    try:
+        unpack(Path(file), Path(folder), None)
+    except UserError as error:
+        said = str(error)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    connection.send((peak, said))
+
+
+def opened_apart(file: Path, folder: Path) -> tuple[float, str]:
+    """Open a bundle in a process of its own."""
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_open, args=(str(file), str(folder), theirs))
+    process.start()
+    result: tuple[float, str] = ours.recv()
+    process.join()
+    return result
+
+
+def test_rows_that_expand_in_memory_are_read_a_few_at_a_time(bundle: Path, entries: Entries, tmp_path: Path) -> None:
+    written = entries[EVALUATIONS].splitlines()[0]
+    row = json.loads(written)
+    filling = "[]," * ((LARGEST_LINE // 2 - len(written)) // 4)
+    lines = []
+    for number in range(int(0.3 * ALWAYS_ALLOWED / len(filling))):
+        text = json.dumps(row | {"fingerprint": f"{number:032}", "result": row["result"] | {"later": None}})
+        lines.append(text.replace('"later": null', f'"later": [{filling}1]'))
+    file = write_bundle(tmp_path / "large.mxd", entries | {EVALUATIONS: "\n".join(lines).encode()})
+    assert file.stat().st_size < 10 * bundle.stat().st_size
+    usual, _ = opened_apart(bundle, tmp_path / "usual")
+    with CASES.timed():
+        peak, said = opened_apart(file, tmp_path / "large")
+    assert peak - usual < MOST_MB, said
