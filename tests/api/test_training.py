@@ -19,7 +19,6 @@ from datasets import Dataset, DatasetDict
 
 import mxd
 from mxd.api.datasets import save_labelled
-from mxd.trainer.config import TrainConfig
 from mxd.trainer.data.readers import read_labelled
 from tests.api.conftest import texts, user_model
 from tests.api.test_attachment import snapshot
@@ -147,14 +146,6 @@ def test_labels_in_memory_are_read_as_in_files(tmp_path: Path) -> None:
     assert read == [("a", "1"), ("b", "2"), ("c", "true"), ("f", "x")]
     with pytest.raises(mxd.UserError, match="A DataFrame is not an iterable"):
         save_labelled(pd.DataFrame({"text": ["a"], "label": [1]}), tmp_path)
-
-
-def test_nested_configs_can_be_flat_or_complete() -> None:
-    base = {"name": "x", "language_model": "y", "layer": 0, "text": {"dataset": "z"}, "tokens": 1}
-    flat = TrainConfig.from_keywords(base, {"learning_rate": 0.5, "k_spread": 0.5, "context_length": 64})
-    whole = TrainConfig.from_keywords(base, {"optimizer": {"learning_rate": 0.5}, "regularization": {"k_spread": 0.5}})
-    assert (flat.optimizer, flat.regularization) == (whole.optimizer, whole.regularization)
-    assert flat.text.context_length == 64
 
 
 def test_the_dashboard_is_served_from_a_thread(tmp_path: Path) -> None:

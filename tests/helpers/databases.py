@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Engine
@@ -16,6 +17,7 @@ from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.search import insert_search, make_search_table, search_body
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
+    AutomaticLabelRecord,
     ExampleRecord,
     IndexRecord,
     MeasurementRecord,
@@ -23,6 +25,7 @@ from mxd.trainer.storage.database.tables import (
     RecurrenceRecord,
     RunRecord,
     SequenceRecord,
+    SteeringStrengthRecord,
     utc_now,
 )
 from mxd.trainer.storage.run import Run
@@ -110,8 +113,8 @@ def metric(run_id: int, step: int) -> MetricRecord:
 def _index(session: Session, run: RunRecord) -> None:
     generator = np.random.default_rng(1)
     session.add_all(_expert(run.id, expert, generator) for expert in range(NUM_EXPERTS))
-    session.add_all(_ablation(run.id, expert) for expert in range(ACTIVE))
-    session.add_all(_match(run.id, expert, other) for expert in range(COMPARED) for other in ("second", "third"))
+    session.add_all(ablation(run.id, expert) for expert in range(ACTIVE))
+    session.add_all(match(run.id, expert, other) for expert in range(COMPARED) for other in ("second", "third"))
     settings = RecurrenceConfig(text=TextConfig(dataset="held-out.jsonl"), tokens=4000).model_dump(mode="json")
     session.add(MeasurementRecord(run_id=run.id, command="recurrence", settings=settings))
     tokenizer = byte_tokenizer()
@@ -166,7 +169,8 @@ def _expert(run_id: int, expert: int, generator: np.random.Generator) -> ExpertR
     )
 
 
-def _ablation(run_id: int, expert: int) -> AblationRecord:
+def ablation(run_id: int, expert: int) -> AblationRecord:
+    """Measured effects of an expert."""
     return AblationRecord(
         run_id=run_id,
         expert=expert,
@@ -184,7 +188,7 @@ def _ablation(run_id: int, expert: int) -> AblationRecord:
     )
 
 
-def _match(run_id: int, expert: int, other_run: str) -> RecurrenceRecord:
+def match(run_id: int, expert: int, other_run: str) -> RecurrenceRecord:
     """Found again in both other runs, in the second, or in none."""
     return RecurrenceRecord(
         run_id=run_id,
@@ -199,6 +203,20 @@ def _match(run_id: int, expert: int, other_run: str) -> RecurrenceRecord:
         writing_cosine=0.6,
         writing_chance=0.05,
     )
+
+
+def automatic_label(run_id: int, expert: int, labeller: str, label: str, accuracy: float) -> AutomaticLabelRecord:
+    """A label that a program gave."""
+    scores: dict[str, Any] = {"balanced_accuracy": accuracy, "precision": accuracy, "recall": 0.5, "test_examples": 9}
+    return AutomaticLabelRecord(
+        run_id=run_id, expert=expert, labeller=labeller, label=label, created_at=utc_now(), **scores
+    )
+
+
+def steering_strength(run_id: int, expert: int, kind: str, strength: float, kl: float = 0.5) -> SteeringStrengthRecord:
+    """Measured effects of a strength."""
+    effects = {"kl": kl, "loss": 2.0, "self_similarity": 0.5, "promoted_share": 0.1}
+    return SteeringStrengthRecord(run_id=run_id, expert=expert, kind=kind, strength=strength, **effects)
 
 
 def _example(run_id: int, expert: int, place: int) -> ExampleRecord:

@@ -89,15 +89,6 @@ def test_invalid_input_prints_one_line(workspace: Path, capsys: Capture, words: 
     assert "Traceback" not in seen.err
 
 
-def test_environment_variables_named_like_commands_are_ignored(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    monkeypatch.setenv("TRAIN", "{")
-    monkeypatch.setenv("train", "1")
-    assert run(["train"]) == 2
-    assert "Missing LANGUAGE_MODEL" in capsys.readouterr().err
-
-
 def test_global_options_may_come_before_the_command(tmp_path: Path, capsys: Capture) -> None:
     assert run(["--json", "--data", str(tmp_path), "runs"]) == 0
     assert document(capsys) == []
@@ -139,13 +130,6 @@ def test_out_of_memory_is_one_line(capsys: Capture, error: Exception, amount: st
     message = capsys.readouterr().err
     assert message.startswith(f"mxd: Out of memory{amount}. Use smaller batches")
     assert message.count("\n") == 1
-
-
-def test_a_folder_hides_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "gpt2").mkdir()
-    assert run(["train", "--config", "gpt2"]) == 2
-    assert "Missing --dataset." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", sorted({line for name in COMMANDS for line in command_class(name).examples}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -60,32 +60,6 @@ def test_notes_on_the_list_and_on_its_entries(own_client: TestClient) -> None:
     assert [entry["note"] for entry in shown["entries"]] == [None, "The clearest."]
     own_client.patch(address, json={"note": ""})
     assert own_client.get(address).json()["list"]["note"] is None
-
-
-TYPED = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=30).filter(
-    lambda typed: bool(typed.strip())
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=8)
-@given(TYPED)
-@example("a/b")
-@example("../x?y=1#z&")
-@example("100 % / 50 %")
-@example(" 北京 💙 ")
-@example("a\u2028b")
-def test_a_typed_tag_label_and_note_come_back_unharmed(own_client: TestClient, typed: str) -> None:
-    expert = "/api/runs/first/experts/4"
-    assert own_client.patch(expert, json={"add_tags": [typed]}).status_code == 204
-    assert typed.strip() in [each["tag"] for each in own_client.get(LISTS).json()["tags"]]
-    assert own_client.patch(expert, json={"label": typed}).status_code == 204
-    assert own_client.patch(expert, json={"note": typed}).status_code == 204
-    shown = own_client.get(expert).json()
-    assert shown["row"]["label"] == typed.strip()
-    assert own_client.patch(expert, json={"remove_tags": [typed]}).status_code == 204
-    assert typed.strip() not in [each["tag"] for each in own_client.get(LISTS).json()["tags"]]
-    found = own_client.get("/api/runs/first/experts", params={"search": typed.strip()[:200]}).json()
-    assert 4 in [row["expert"] for row in found["experts"]]
 
 
 def test_an_expert_has_its_lists_and_tags(own_client: TestClient) -> None:

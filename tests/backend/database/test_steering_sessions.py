@@ -10,9 +10,6 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, text
 
-from mxd.backend.database import steering_sessions as sessions
-from mxd.trainer.storage.database.open import writing
-
 SESSIONS = "/api/runs/first/sessions"
 STEERING = {
     "prompt": "the old fox",
@@ -85,13 +82,6 @@ def test_a_session_reports_a_new_index(own_client: TestClient, own: Engine) -> N
         connection.execute(text("UPDATE experts SET p99 = p99 + 1 WHERE expert = 4"))
     (sentence,) = own_client.get(f"/api/sessions/{saved['id']}").json()["changed"]
     assert "indexed again" in sentence
-
-
-def test_removing_a_run_deletes_its_sessions(own_client: TestClient, own: Engine) -> None:
-    save(own_client)
-    with writing(own) as session:
-        sessions.remove_sessions(session, "first")
-    assert own_client.get(SESSIONS).json()["sessions"] == []
 
 
 def test_an_opened_session_reproduces_its_tokens(live_client: TestClient) -> None:

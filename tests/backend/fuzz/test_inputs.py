@@ -67,14 +67,6 @@ def test_pages_of_arbitrary_cursors_are_served_or_rejected(client: TestClient, v
     assert answer.status_code in (200, 400, 422)
 
 
-@tried(30)
-@given(word=st.text(max_size=30) | st.sampled_from(['"', "NEAR(", "a AND", "*", "body:x", "'; DROP TABLE runs; --"]))
-def test_arbitrary_searches_are_answered(client: TestClient, word: str) -> None:
-    answer = client.get("/api/search", params={"runs": "first", "text": word})
-    assert answer.status_code in (200, 422)
-    assert client.get("/api/runs").status_code == 200
-
-
 @tried(20)
 @given(id=st.text(min_size=1, max_size=40))
 def test_arbitrary_session_ids_are_found_or_rejected(client: TestClient, id: str) -> None:

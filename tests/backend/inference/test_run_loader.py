@@ -165,11 +165,6 @@ def test_names_keep_leading_spaces(
     assert set(vocabulary.exact_matches("a")) >= {ids["▁a"], ids["a"]}
 
 
-def test_a_byte_of_a_sentencepiece_tokenizer_keeps_its_name() -> None:
-    tokenizer = byte_fallback()
-    assert Vocabulary(tokenizer).name(tokenizer.get_vocab()["<0xC3>"]) == "<0xC3>"
-
-
 def test_prefix_matches_from_three_letters_on() -> None:
     vocabulary = Vocabulary(byte_tokenizer())
     upper, lower = (byte_tokenizer()(letter)["input_ids"][0] for letter in "Aa")

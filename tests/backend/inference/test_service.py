@@ -392,22 +392,6 @@ def test_k_above_the_layers_is_rejected(live_client: TestClient, path: str) -> N
     assert "small: k=5 exceeds the layer's K=4. Choose a smaller k." in answer.text
 
 
-def test_conditional_edits_as_objects_and_as_text(live_client: TestClient, fitted: World) -> None:
-    units = Run.load("small", fitted.data).units
-    expert, watched = sorted(units, key=lambda each: -units[each])[:2]
-    gate = {"expert": watched, "at_most": "median"}
-    as_object = {"expert": expert, "mode": "add", "strength": 9, "when": {"gates": [gate], "first": 4}}
-    as_text = f"{expert}:add:9@when:{watched}<=median@first:4"
-    seen = [
-        [data["text"] for _, data in events(live_client, edits=[edit]) if data.get("variant") == "steered"]
-        for edit in (as_object, as_text)
-    ]
-    assert seen[0] == seen[1]
-    answer = live_client.post(f"{RUN}/steering", json={"prompt": PROMPT, "edits": ["3:add:4@fist:1"]})
-    assert answer.status_code == 422
-    assert "Unknown clause: '@fist:1'" in answer.json()["error"]["message"]
-
-
 CHATS = 24
 """More than the server has threads for waiting."""
 LIMIT_SECONDS = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from threading import Event
 
@@ -121,26 +120,3 @@ def test_closing_ends_the_requests_that_wait_and_run(run: Run) -> None:
         model_worker.call(lambda _: None)
     with pytest.raises(BusyError, match="stopping"):
         model_worker.generate(steering_request(run, lambda: None))
-
-
-def test_an_unloaded_language_model_is_loaded_again(run: Run) -> None:
-    loads: list[str] = []
-    model_worker = ModelWorker(
-        run.language_model_source, "cpu", MAX_ROWS, make_room=lambda each: loads.append(each.source)
-    )
-    try:
-        generate_together(run, model_worker, 1)
-        assert model_worker.is_idle
-        gone = weakref.ref(model_worker.language_model)
-        model_worker.unload()
-        assert not model_worker.is_idle and model_worker.language_model is None
-        assert gone() is None
-        generate_together(run, model_worker, 1)
-        assert loads == [run.language_model_source] * 2
-        hold = Event()
-        busy = model_worker.call(lambda _: hold.wait(TIMEOUT_SECONDS))
-        assert not model_worker.is_idle
-        hold.set()
-        assert busy.result(TIMEOUT_SECONDS)
-    finally:
-        model_worker.close()

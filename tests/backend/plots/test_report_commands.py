@@ -20,7 +20,7 @@ from mxd.backend.cli.commands.train import TrainCommand
 from mxd.backend.cli.parser import command_from
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots import runs as figures
-from mxd.backend.plots.report import commands, escaped_layout, escaped_traces, fit, report
+from mxd.backend.plots.report import commands, fit, report
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.indexing.build import build_index
@@ -37,10 +37,10 @@ from mxd.trainer.config import (
 from mxd.trainer.config.base import RETIRED
 from mxd.trainer.evaluation.steering import evaluate_steering
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from mxd.trainer.storage.database.tables import MeasurementRecord, ProbeRecord, SteeringStrengthRecord
+from mxd.trainer.storage.database.tables import MeasurementRecord, ProbeRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
-from tests.helpers.databases import ACTIVE
+from tests.helpers.databases import ACTIVE, steering_strength
 from tests.helpers.formats.bundles import full_world
 from tests.helpers.runs import World, small_world
 
@@ -158,18 +158,6 @@ def test_a_large_scatter_plot_is_sampled_with_a_note(own: Engine, monkeypatch: p
         assert part == figures.density_activation(session, run)
 
 
-def test_a_sample_keeps_outliers_and_labelled_experts(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Session(own) as session:
-        run = find_run(session, "first")
-        trace = json.loads(json.dumps(figures.density_activation(session, run).data[0]))
-        density, (expert, _) = max(zip(trace["x"], trace["customdata"], strict=True))
-        monkeypatch.setattr(figures, "MAX_POINTS", 40)
-        part = json.loads(json.dumps(figures.density_activation(session, run).data[0]))
-        assert expert in [each for each, _ in part["customdata"]]
-        assert max(part["x"]) == density
-        assert min(part["x"]) == min(trace["x"])
-
-
 def test_a_cached_figure_follows_label_changes(own_client: TestClient) -> None:
     before = figure(own_client, "density-activation")
     own_client.patch("/api/runs/first/experts/3", json={"label": "foxes"})
@@ -197,17 +185,12 @@ def test_figures_without_data_are_errors(client: TestClient, path: str, status: 
     assert client.get(path).status_code == status
 
 
-def result(expert: int, kind: str, strength: float, kl: float) -> SteeringStrengthRecord:
-    return SteeringStrengthRecord(
-        run_id=1, expert=expert, kind=kind, strength=strength, kl=kl, loss=2.0, self_similarity=0.5, promoted_share=0.1
-    )
-
-
 def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, own_client: TestClient) -> None:
     with Session(own) as session, session.begin():
         for expert, kl in ((3, 0.1), (4, 0.2), (5, 0.9)):
-            session.add(result(expert, "none", 0.0, 0.0))
-            session.add_all(result(expert, kind, 2.0, kl) for kind in ("expert", "random_expert", "random_direction"))
+            session.add(steering_strength(1, expert, "none", 0.0, 0.0))
+            kinds = ("expert", "random_expert", "random_direction")
+            session.add_all(steering_strength(1, expert, kind, 2.0, kl) for kind in kinds)
     figure = own_client.get("/api/figures/steering", params={"run": "first"}).json()
     assert figure["drawn"] == 3
     assert [trace["name"] for trace in figure["data"][:3]] == [
@@ -239,24 +222,6 @@ def test_a_missing_measurement_names_its_command(client: TestClient) -> None:
 
 LINK = '<a href="https://example.org">click</a>'
 SHOWN = '&lt;a href="https://example.org"&gt;click&lt;/a&gt;'
-
-
-def test_texts_are_escaped_and_templates_are_not() -> None:
-    template: dict[str, object] = {"hovertemplate": "<b>%{x}</b>"}
-    trace: dict[str, object] = template | {"name": LINK, "text": [LINK], "customdata": [[1, LINK]], "y": [LINK, 2.0]}
-    escaped: dict[str, object] = template | {
-        "name": SHOWN,
-        "text": [SHOWN],
-        "customdata": [[1, SHOWN]],
-        "y": [SHOWN, 2.0],
-    }
-    assert escaped_traces([trace]) == [escaped]
-    layout = {"annotations": [{"text": LINK}], "yaxis2": {"categoryarray": [LINK], "range": [0, 1]}, "width": 3}
-    assert escaped_layout(layout) == {
-        "annotations": [{"text": SHOWN}],
-        "yaxis2": {"categoryarray": [SHOWN], "range": [0, 1]},
-        "width": 3,
-    }
 
 
 def test_a_report_shows_class_names_as_text(tmp_path: Path) -> None:

@@ -22,14 +22,12 @@ from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.probes import roc_auc_interval, stored_benchmark
-from mxd.backend.queries.report_text import in_unit
-from mxd.backend.queries.runs import find_run, mixing_of
+from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.verdict import RECOVERED, Compared, _sentence, _table
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.evaluation.evaluate import Evaluator, evaluate, evaluate_layer_by_layer, write_evaluation
-from mxd.trainer.evaluation.evaluation_metrics import METRICS
 from mxd.trainer.evaluation.probing import probe
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
@@ -130,12 +128,6 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     assert seen.get("/api/runs/nobody/report").status_code == 404
 
 
-@pytest.mark.parametrize("term", sorted({metric.term for metric in METRICS if metric.term}))
-def test_the_glossary_explains_a_metrics_term(term: str) -> None:
-    glossary = Path("frontend/src/lib/text/glossary.ts").read_text()
-    assert re.search(rf"^  {term}: ", glossary, re.MULTILINE)
-
-
 def difference(seen: TestClient, one: str, other: str) -> Any:
     """Loss difference of two runs, with its interval."""
     with reading(cast("Any", seen.app).state.services.database) as session:
@@ -183,22 +175,6 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
             assert below if "lower is better" in metric["detail"] else above
 
 
-@pytest.mark.parametrize(("low", "part"), [(0.7, "most"), (0.4, "about half"), (0.1, "less than half")])
-def test_the_only_run_of_a_layer_is_judged_and_drawn(low: float, part: str) -> None:
-    record = RunRecord(name="alone", method="mxd", k=4, parameters=10, trained_tokens=10)
-    alone = [Compared(record, {}, {RECOVERED: {"value": low + 0.1, "low": low, "high": low + 0.2}})]
-    assert _sentence(cast("Any", None), alone)[0].startswith(f"alone replaces {part} of what the MLP does: it recovers")
-    assert _table(alone).axis == "row"
-
-
-@pytest.mark.parametrize(
-    ("value", "low", "high", "text"),
-    [(4.78213, 4.70523, 4.85903, "4.78"), (0.76249, 0.7581, 0.76688, "0.762"), (10.66133, None, None, "10.66")],
-)
-def test_the_interval_decides_on_the_digits(value: float, low: float | None, high: float | None, text: str) -> None:
-    assert in_unit("plain", {"value": value, "low": low, "high": high})(value) == text
-
-
 def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:
     runs = {run["name"]: run for run in seen.get("/api/runs").json()["runs"]}
     shares = {key: row["cells"][0]["value"] for key, row in rows(seen, "first", "faithfulness").items()}
@@ -222,15 +198,6 @@ def test_a_run_states_its_newest_results_on_held_out_text(seen: TestClient) -> N
         assert held_out[field] == {end: pytest.approx(metrics[key][end]) for end in ("value", "low", "high")}
     assert runs["first"]["evaluated_k"] == [runs["first"]["k"]]
     assert (runs["bare"]["held_out"], runs["bare"]["evaluated_k"]) == (None, [])
-
-
-def test_runs_without_a_stated_mixing_have_that_of_the_paper() -> None:
-    kept = {"paper": "paper", "centred": "centred", "auto": "centred"}
-    for setting, expected in kept.items():
-        assert mixing_of(RunRecord(method="mxd", config={"mixing": setting})) == expected
-    assert mixing_of(RunRecord(method="mxd", config={})) == "paper"  # trained before there was a choice
-    assert mixing_of(RunRecord(method="mxd", config={"mixing": "auto", "origin": {"format": "paper"}})) == "paper"
-    assert mixing_of(RunRecord(method="transcoder", config={"mixing": "auto"})) is None
 
 
 def test_frontiers_average_seeds_and_separate_settings(seen: TestClient, measured: Path, tmp_path: Path) -> None:
@@ -407,3 +374,11 @@ def test_the_benchmark_is_read_at_each_request(own_client: TestClient, tmp_path:
     (tmp_path / "benchmark" / "summary.json").write_text("{}")
     (damaged,) = sections()
     assert "Run 'mxd benchmark' again" in damaged["verdict"]
+
+
+@pytest.mark.parametrize(("low", "part"), [(0.7, "most"), (0.4, "about half"), (0.1, "less than half")])
+def test_the_only_run_of_a_layer_is_judged_and_drawn(low: float, part: str) -> None:
+    record = RunRecord(name="alone", method="mxd", k=4, parameters=10, trained_tokens=10)
+    alone = [Compared(record, {}, {RECOVERED: {"value": low + 0.1, "low": low, "high": low + 0.2}})]
+    assert _sentence(cast("Any", None), alone)[0].startswith(f"alone replaces {part} of what the MLP does: it recovers")
+    assert _table(alone).axis == "row"

@@ -112,12 +112,6 @@ def test_detail_lists_bins_in_descending_order(client: TestClient) -> None:
     assert (detail["previous"], detail["next"], detail["note"]) == (4, 6, None)
 
 
-def test_no_bin_with_active_tokens_ends_above_the_maximum(client: TestClient) -> None:
-    detail = client.get("/api/runs/first/experts/5").json()
-    ends = [part["high"] for part in detail["bins"][1:] if part["active_tokens"]]
-    assert max(ends) == detail["row"]["max_activation"] < 8.0
-
-
 def test_neighbours_skip_dead_experts(client: TestClient) -> None:
     detail = client.get(f"/api/runs/first/experts/{NUM_EXPERTS - 1}").json()
     assert (detail["previous"], detail["next"]) == (ACTIVE - 1, None)
@@ -183,14 +177,6 @@ def test_a_list_of_experts_is_a_filter(client: TestClient) -> None:
     assert client.get("/api/runs/first/experts", params={"among": "5;2"}).status_code == 422
 
 
-def test_steerable_experts_have_the_highest_steerability() -> None:
-    steerability = np.linspace(0, 1, 41)
-    steerability[0] = np.nan
-    columns = Columns(np.arange(100, 141), {"steerability": steerability})
-    assert columns.most_steerable.tolist() == [139, 140]
-    assert len(Columns(np.arange(3), {"steerability": np.full(3, np.nan)}).most_steerable) == 0
-
-
 def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:
     label = {
         "labeller": "features",
@@ -235,21 +221,10 @@ def test_the_first_draw_follows_the_bin_weights() -> None:
     assert set(of_third) == set(KEPT[3])
 
 
-def test_a_short_sample_is_a_prefix_of_a_long_one() -> None:
-    short, long = (draw_examples(TOKENS, KEPT, limit, random.Random(3)).places for limit in (4, 9))
-    assert len(long) == len(set(long)) == 9
-    assert long[:4] == short
-
-
 def test_a_sample_ends_when_a_bin_is_exhausted() -> None:
     assert draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0)).exhausted_bin == 1
     assert len(draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0)).places) == 3
     assert draw_examples({1: 0, 2: 4}, {}, 20, random.Random(0)) == Draw((), exhausted_bin=2)
-
-
-def test_an_expert_with_all_examples_stored_is_sampled_completely() -> None:
-    draw = draw_examples({1: 2, 2: 3}, {1: range(2), 2: range(3)}, 20, random.Random(0))
-    assert (len(draw.places), draw.exhausted_bin) == (5, None)
 
 
 def test_the_same_seed_returns_the_same_sample_over_http(own: Engine, own_client: TestClient) -> None:
@@ -269,3 +244,11 @@ def test_a_dead_expert_has_no_examples(client: TestClient) -> None:
     answer = client.get("/api/runs/first/experts/150/examples?seed=0").json()
     assert answer["sample"] == {"seed": 0, "active_tokens": 0, "exhausted_bin": None}
     assert answer["examples"] == []
+
+
+def test_steerable_experts_have_the_highest_steerability() -> None:
+    steerability = np.linspace(0, 1, 41)
+    steerability[0] = np.nan
+    columns = Columns(np.arange(100, 141), {"steerability": steerability})
+    assert columns.most_steerable.tolist() == [139, 140]
+    assert len(Columns(np.arange(3), {"steerability": np.full(3, np.nan)}).most_steerable) == 0

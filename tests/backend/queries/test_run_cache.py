@@ -7,19 +7,13 @@ import sys
 from typing import Any
 
 from fastapi.testclient import TestClient
-from hypothesis import given
-from hypothesis import strategies as st
-from sqlalchemy import Engine, delete, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, delete
 
 from mxd.backend.api.app import create_app
-from mxd.backend.database.engine import DatabaseVersion, open_database
-from mxd.backend.queries.automatic_labels import automatic_labels, load_shown_labels
-from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Settings
-from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, writing
-from mxd.trainer.storage.database.tables import AutomaticLabelRecord, utc_now
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord
+from tests.helpers.databases import automatic_label
 
 PATH = "/api/runs/first/experts"
 WRITE = """
@@ -33,17 +27,7 @@ with create_engine(sys.argv[1]).begin() as connection:
 
 def automatic(expert: int, maker: str, accuracy: float, label: str = "Old\nfoxes") -> AutomaticLabelRecord:
     """A label that a program gave in the first run."""
-    return AutomaticLabelRecord(
-        run_id=1,
-        expert=expert,
-        labeller=maker,
-        label=label,
-        balanced_accuracy=accuracy,
-        precision=accuracy,
-        recall=0.5,
-        test_examples=9,
-        created_at=utc_now(),
-    )
+    return automatic_label(1, expert, maker, label, accuracy)
 
 
 def row(client: TestClient, expert: int) -> dict[str, Any]:
@@ -126,37 +110,3 @@ def test_a_deleted_index_is_removed_from_the_cache(own: Engine, own_client: Test
         delete_index(session, 1)
     for path in (PATH, f"{PATH}?sort=random", f"{PATH}/3", f"{PATH}/3/examples", "/api/search?runs=first&text=x"):
         assert own_client.get(path).json()["error"]["code"] == "no-index", path
-
-
-MADE = st.tuples(st.integers(0, 5), st.sampled_from(["features", "one", "other"]))
-
-
-@given(st.dictionaries(MADE, st.sampled_from([0.25, 0.5, 0.75]), max_size=9))
-def test_the_displayed_label_has_the_highest_precedence(made_up_url: str, made: dict[tuple[int, str], float]) -> None:
-    engine = open_database(made_up_url)
-    with Session(engine) as session:  # never committed
-        session.add_all(automatic(expert, maker, accuracy) for (expert, maker), accuracy in made.items())
-        session.flush()
-        shown = load_shown_labels(session, 1)
-        every = automatic_labels(session, find_run(session, "first"), range(6))
-        for expert in range(6):
-            wanted = [it.balanced_accuracy for it in every.get(expert, ())][:1]
-            found = shown.of(expert)
-            assert [found["balanced_accuracy"]] == wanted if found else not wanted
-        scores = [shown.of(expert)["label_score"] for expert in shown.like("FOX")]  # type: ignore[index]
-        assert scores == sorted(scores, reverse=True)
-        assert len(scores) == sum(shown.of(expert)["balanced_accuracy"] >= 0.65 for expert in shown.rows)  # type: ignore[index]
-        assert shown.like("hound") == []
-    engine.dispose()
-
-
-def test_the_data_version_changes_with_each_commit(own: Engine) -> None:
-    version = DatabaseVersion(own)
-    before = version.now()
-    assert before == version.now()
-    with Session(own) as session:
-        session.execute(update(ExpertRecord).values(entropy=1.0))
-        assert version.now() == before
-        session.commit()
-    assert version.now() != before
-    version.close()

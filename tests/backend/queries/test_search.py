@@ -9,18 +9,14 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import reading
-from mxd.backend.database.sql import among
 from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
-from mxd.backend.queries.search import Firing, firings, ranked, related_hits, words_of
+from mxd.backend.queries.search import Firing, ranked, related_hits
 from mxd.backend.schemas.routing import PassageRequest
-from mxd.trainer.inference.results import RoutedExpert, RoutedToken
-from mxd.trainer.storage.database.engine import connect
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.search import full_text_query
 from mxd.trainer.storage.database.tables import IndexRecord
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS
 
@@ -107,11 +103,6 @@ def test_matching_examples_are_returned(client: TestClient) -> None:
     assert found_in_page(client, "fox sa") == set(range(ACTIVE))
 
 
-def test_no_match_is_not_an_error(client: TestClient) -> None:
-    assert hits(client, "zebra") == []
-    assert found_in_page(client, "zebra") == set()
-
-
 @given(st.text(min_size=1, max_size=40))
 @example('"')
 @example("* AND (NOT")
@@ -125,23 +116,6 @@ def test_an_empty_search_is_an_error(client: TestClient, typed: str) -> None:
     for path, params in (("/api/search", {"runs": "first", "text": typed}), (f"{PATH}/experts", {"search": typed})):
         answer = client.get(path, params=params)
         assert answer.status_code == 200, answer.text
-
-
-def test_quoted_words_are_matched_exactly() -> None:
-    assert full_text_query(words_of('say "no"'), "beginning") == 'NEAR("say" "no"*, 10)'
-    assert full_text_query(words_of("h"), "beginning") == '"h"'
-    assert full_text_query(words_of("hou"), "beginning") == '"hou"*'
-    assert full_text_query(words_of("hou"), "whole") == '"hou"'
-    assert words_of('"Hello," she said. - \0 \u200b') == ["Hello", "she", "said", "-"]
-
-
-@given(st.sets(st.integers(0, NUM_EXPERTS - 1)))
-def test_among_restricts_the_experts(made_up_url: str, values: set[int]) -> None:
-    engine = connect(made_up_url)
-    with Session(engine) as session:
-        wanted = select(ExpertRecord.expert).where(among(session, ExpertRecord.expert, values))
-        assert set(session.scalars(wanted)) == values
-    engine.dispose()
 
 
 def test_searches_follow_a_new_index(own_client: TestClient, own: Engine) -> None:
@@ -248,24 +222,6 @@ def test_filters_do_not_reduce_the_number_of_results(live_client: TestClient) ->
     assert all(hit["lift_low"] <= hit["lift"] <= hit["lift_high"] for hit in found)
     lows = [hit["lift_low"] for hit in found]
     assert lows == sorted(lows, reverse=True)
-
-
-def test_the_start_token_counts_only_if_selected() -> None:
-    start = RoutedToken(0, "", True, (RoutedExpert(5, 9.0, 1.0),))
-    word = RoutedToken(1, "a", False, (RoutedExpert(6, 2.0, 0.5), RoutedExpert(7, 1.0, 0.5)))
-    assert firings([start, word, word], None) == {6: [(1, 2.0), (2, 2.0)], 7: [(1, 1.0), (2, 1.0)]}
-    assert firings([start, word, word], 0) == {5: [(0, 9.0)]}
-
-
-def test_rare_experts_come_first_by_lift_and_unindexed_ones_last() -> None:
-    often, rare, unknown = (
-        Firing(expert, ((1, activation),), 4, density)
-        for expert, activation, density in ((1, 9.0, 0.5), (2, 1.0, 0.001), (3, 20.0, None))
-    )
-    found = {firing.expert: firing for firing in (often, rare, unknown)}
-    by_mass, by_lift = (ranked(found, PassageRequest(text="a", by=by)) for by in ("mass", "lift"))
-    assert [firing.expert for firing in by_mass] == [3, 1, 2]
-    assert [firing.expert for firing in by_lift] == [2, 1, 3]
 
 
 def test_experts_active_on_many_tokens_come_before_a_single_token_of_a_rare_one() -> None:

@@ -22,27 +22,18 @@ from mxd.trainer.config import AblationConfig, IndexConfig, RecurrenceConfig, Te
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS, from_json
 from mxd.trainer.storage.database.tables import (
-    AblationRecord,
-    AutomaticLabelRecord,
     EvaluationRecord,
     MeasurementRecord,
     ProbeRecord,
-    RecurrenceRecord,
-    SteeringStrengthRecord,
-    utc_now,
 )
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
+from tests.helpers.databases import ablation, automatic_label, match, steering_strength
 from tests.helpers.demo import TEST_DEMO
 from tests.helpers.runs import World, small_world
 
 Entries = dict[str, bytes]
-EFFECTS = ("kl_ablated", "kl_amplified", "kl_random_expert", "kl_random_direction", "output_share", "input_dependence")
-COSINES = dict.fromkeys(("firing_cosine", "firing_low", "firing_high", "writing_cosine"), 0.5) | {
-    "firing_chance": 0.25,
-    "writing_chance": 0.125,
-}
 _INTERVAL = {"value": 0.5, "low": 0.25, "high": 0.75}
 JACOBIAN = {"tokens": 8, "directions": 4} | dict.fromkeys(
     ("random", "data", "random_control", "data_control"), _INTERVAL
@@ -89,48 +80,23 @@ def _measure(session: Session, data: Path) -> None:
         session.execute(insert(table), [row | {"run_id": 1}])
         if record is EvaluationRecord:
             session.execute(insert(table), [row | {"run_id": 1, "subject": f"small at K {row['result']['k']}"}])
+    measured, compared = (
+        ablation(1, 3),
+        RecurrenceConfig(text=TextConfig(dataset=str(data / "held.jsonl")), tokens=2000),
+    )
     # Embeddings may have more rows than the tokenizer has tokens.
-    effects: dict[str, Any] = dict.fromkeys(EFFECTS, 0.25) | {"promoted": [[5, 0.5], [4000, 0.25]], "suppressed": []}
-    session.add(
-        AblationRecord(
-            run_id=1,
-            expert=3,
-            examples=4,
-            loss_increase=0.5,
-            random_expert=1,
-            **effects,
-        )
+    measured.promoted, measured.suppressed = [[5, 0.5], [4000, 0.25]], []
+    session.add_all(
+        [
+            measured,
+            match(1, 3, "other"),
+            MeasurementRecord(run_id=1, command="recurrence", settings=compared.model_dump(mode="json")),
+            MeasurementRecord(run_id=1, command="ablate", settings=AblationConfig().model_dump(mode="json")),
+            automatic_label(1, 3, "features", "animals", 0.75),
+            steering_strength(1, 3, "none", 0.0),
+            steering_strength(1, 3, "expert", 2.0),
+        ]
     )
-    compared = RecurrenceConfig(text=TextConfig(dataset=str(data / "held.jsonl")), tokens=2000)
-    session.add(MeasurementRecord(run_id=1, command="recurrence", settings=compared.model_dump(mode="json")))
-    session.add(RecurrenceRecord(run_id=1, expert=3, other_run="other", other_expert=4, mutual=True, **COSINES))
-    session.add(MeasurementRecord(run_id=1, command="ablate", settings=AblationConfig().model_dump(mode="json")))
-    session.add(
-        AutomaticLabelRecord(
-            run_id=1,
-            expert=3,
-            labeller="features",
-            label="animals",
-            balanced_accuracy=0.75,
-            precision=0.5,
-            recall=None,
-            test_examples=8,
-            created_at=utc_now(),
-        )
-    )
-    for kind, strength in (("none", 0.0), ("expert", 2.0)):
-        session.add(
-            SteeringStrengthRecord(
-                run_id=1,
-                expert=3,
-                kind=kind,
-                strength=strength,
-                kl=0.5,
-                loss=3.0,
-                self_similarity=0.1,
-                promoted_share=0.2,
-            )
-        )
 
 
 def _on_text(settings: dict[str, Any], path: str) -> dict[str, Any]:

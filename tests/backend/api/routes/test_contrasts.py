@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from mxd.backend.api.routes import evaluations
 from mxd.backend.inference.run_loader import RunLoader
@@ -18,7 +16,6 @@ from mxd.backend.inference.service import InferenceService, contrast_steps
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig
-from mxd.trainer.storage.database.tables import RunRecord
 from tests.helpers.runs import World
 
 KINDS = "/api/runs/small/options?kinds=true"
@@ -76,20 +73,6 @@ def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> No
         assert "no kind 'rod'. Did you mean 'red'?" in answer.json()["error"]["message"]
     finally:
         path.unlink()
-
-
-def test_kinds_are_those_of_the_indexed_text_not_of_the_training_text(live_client: TestClient, fitted: World) -> None:
-    def train_on(text: str) -> str:
-        with Session(fitted.database) as session, session.begin():
-            run = session.scalars(select(RunRecord).where(RunRecord.name == "small")).one()
-            before, run.text = run.text, text
-        return before
-
-    before = train_on("another.jsonl")
-    try:
-        assert live_client.get(KINDS).json()["kinds"]["text"] == "text.jsonl"
-    finally:
-        train_on(before)
 
 
 @pytest.mark.parametrize(

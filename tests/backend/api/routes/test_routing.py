@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.ablation import WRITTEN_EXAMPLES, exceeds, random_expert, written_examples
+from mxd.backend.queries.ablation import WRITTEN_EXAMPLES, random_expert, written_examples
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.routing import RoutingResponse
 from mxd.backend.schemas.steering import FindResponse
@@ -17,7 +17,6 @@ from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.edit_price import edit_price
 from mxd.trainer.analysis.effect_search import find, measure
 from mxd.trainer.analysis.effects import direct_effects, expert_map, expert_writes
-from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.config import AblationConfig, Edit
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.inference.routing import predict, route
@@ -88,17 +87,6 @@ def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
     assert [token["change"] for token in ablation["promoted"]] == [0.5, 0.25]
     assert ablation["exceeds_random"] == (2 * other["promoted"][0]["change"] <= 0.5)
     assert all(token["text"] for token in ablation["promoted"] + ablation["suppressed"])
-
-
-@pytest.mark.parametrize(
-    ("own", "other", "expected"),
-    [([0.4, 0.1], [0.2], True), ([0.39], [0.2], False), ([0.1], [], True), ([], [], False), ([-0.1], [-0.2], False)],
-)
-def test_an_effect_says_more_if_it_is_twice_a_random_experts(
-    own: list[float], other: list[float], expected: bool
-) -> None:
-    tokens = [tuple(TokenEffect(id=0, text="x", change=change) for change in changes) for changes in (own, other)]
-    assert exceeds(*tokens) is expected
 
 
 def active_expert(client: TestClient) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.cli.commands import serve
 from mxd.backend.cli.commands.serve import protect_folder
 from mxd.backend.cli.main import run
-from mxd.backend.settings import Settings, listen
+from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.storage.run import run_names
 from tests.helpers.databases import metric
@@ -38,17 +37,6 @@ def steering(url: str, client: httpx.Client, max_tokens: int) -> Any:
     """Return an open stream of a generation."""
     body = {"prompt": "the old fox", "sampling": {"max_tokens": max_tokens, "temperature": 1.0, "top_p": 1.0}}
     return client.stream("POST", f"{url}/api/runs/small/steering", json=body)
-
-
-def test_requests_and_streams(running: str) -> None:
-    with httpx.Client(timeout=TIMEOUT_SECONDS) as client:
-        assert client.get(f"{running}/api/health").json()["status"] == "ok"
-        routed = client.post(f"{running}/api/runs/small/routing", json={"text": "the fox"}).json()
-        assert len(routed["tokens"]) == 8
-        with steering(running, client, 5) as answer:
-            names = [line for line in answer.iter_lines() if line.startswith("event: ")]
-        assert names[0] == "event: start"
-        assert names[-1] == "event: done"
 
 
 def test_closed_connections_free_the_queue(running: str) -> None:
@@ -86,12 +74,6 @@ def test_the_data_folder_is_private_where_tokens_are_required(
             protect_folder(folder)
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert capsys.readouterr().err.count("only you can read") == 1
-
-
-def test_sockets_name_their_protocol() -> None:
-    # asyncio sets TCP_NODELAY only for sockets whose protocol is TCP. Without it, responses are delayed by 40 ms.
-    with listen("127.0.0.1", 0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP
 
 
 def test_sigint_stops_the_server_while_a_stream_is_open(made_up: Path) -> None:

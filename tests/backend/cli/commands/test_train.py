@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import BloomConfig
 
-from mxd.backend.cli.commands.train import _routing_warning, run_name
+from mxd.backend.cli.commands.train import _routing_warning
 from mxd.backend.cli.main import run
-from mxd.trainer.config import SAMPLE, TrainConfig
+from mxd.trainer.config import TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import Run, run_names
 from mxd.trainer.training import layer_trainer
@@ -30,18 +30,6 @@ def test_the_name_of_a_run_is_free_after_its_text_was_rejected(workspace: Path, 
     capsys.readouterr()
     assert run(train_words("--name", "small", "--json")) == 0
     assert document(capsys)["status"] == "finished"
-
-
-def test_the_demo_run_is_found_by_its_name(workspace: Path) -> None:
-    name = run_names(SAMPLE)[0]
-    assert Run.load(name, workspace / "data").folder == SAMPLE / "runs" / name
-
-
-def test_default_run_names(workspace: Path, capsys: Capture) -> None:
-    assert run(train_words("--json")) == 0
-    assert document(capsys)["run"] == "lm-l1-k4"
-    assert run(train_words()) == 2
-    assert "Run 'lm-l1-k4' already exists. Use --resume" in capsys.readouterr().err
 
 
 def test_resuming_requires_only_the_name(workspace: Path, capsys: Capture) -> None:
@@ -222,27 +210,10 @@ def small_config(method: str) -> TrainConfig:
     )
 
 
-CHOSEN = {"layer": 3, "method": "mxd", "num_experts": "auto", "k": 16, "learning_rate": 3e-3, "seed": 1}
-
-
 def sweep_words(*more: str) -> list[str]:
     """Return a command line that trains runs of 8 steps."""
     fixed = "train lm --dataset text.jsonl --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
     return [*fixed.split(), *more]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "varied", "name"),
-    [
-        ("mine", [], "mine"),
-        ("mine", ["k", "method"], "mine-k16-mxd"),
-        ("mine-{method}-at-{k}", ["k", "method", "seed"], "mine-mxd-at-16-s1"),
-        ("{layer}.{learning-rate}.{num-experts}", ["layer"], "3.0.003.auto"),
-        ("{num_experts}", [], "auto"),
-    ],
-)
-def test_names(pattern: str, varied: list[str], name: str) -> None:
-    assert run_name(pattern, CHOSEN, varied) == name
 
 
 def test_a_frontier_in_one_pass(workspace: Path, capsys: Capture) -> None:

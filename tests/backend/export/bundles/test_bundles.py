@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.api.app import create_app
 from mxd.backend.database.access_tokens import AccessTokenRecord
 from mxd.backend.database.engine import open_database
-from mxd.backend.export.bundles.pack import TABLES, is_known
+from mxd.backend.export.bundles.pack import TABLES
 from mxd.backend.export.bundles.unpack import ALWAYS_ALLOWED, LARGEST_LINE, OPENED, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
@@ -213,19 +213,6 @@ def test_a_folder_with_other_files_is_not_overwritten(bundle: Path, tmp_path: Pa
     (tmp_path / OPENED).write_text("{}")
     with pytest.raises(UserError, match="contains something else"):
         unpack(bundle, tmp_path, None)
-
-
-def test_known_names_stay_in_their_folder() -> None:
-    for name in ("run/tokenizer/tokenizer.json", "run/layer.safetensors", "database/examples.jsonl"):
-        assert is_known(name)
-    for name in (
-        "run/tokenizer/a/b.json",
-        "run/tokenizer/..json/x",
-        "run/tokenizer/a.json\n",
-        "run/",
-        "database/x.jsonl",
-    ):
-        assert not is_known(name)
 
 
 EVALUATIONS = "database/evaluations.jsonl"

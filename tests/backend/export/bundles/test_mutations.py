@@ -9,11 +9,11 @@ import base64
 import copy
 import json
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from fastapi.testclient import TestClient
 
@@ -59,7 +59,7 @@ ONCE_BAD = {
 
 
 def test_mutated_bundles(entries: Entries, tmp_path: Path) -> None:
-    tried = mutations(entries)
+    tried = list(mutations(entries))
     assert len(tried) >= 193
     assert {mutation.name for mutation in tried} >= ONCE_BAD
     if WANTED is None:
@@ -68,10 +68,10 @@ def test_mutated_bundles(entries: Entries, tmp_path: Path) -> None:
     assert not bad, "\n".join(bad)
 
 
-def _problems(entries: Entries, mutation: Mutation | Rows, folder: Path) -> Iterator[str]:
+def _problems(entries: Entries, mutation: Mutation, folder: Path) -> Iterator[str]:
     """Everything that goes wrong with a mutated bundle."""
     with CASES.timed(), TemporaryDirectory(dir=folder) as place:
-        file = write_bundle(Path(place) / "bad.mxd", mutation.apply(entries))
+        file = write_bundle(Path(place) / "bad.mxd", entries | {mutation.entry: mutation.content()})
         try:
             opened = unpack(file, Path(place) / "opened", None)
         except UserError as error:
@@ -122,64 +122,33 @@ LISTS: tuple[Any, ...] = ([], [[1]], [None] * 5000)
 MAPPINGS: tuple[Any, ...] = ({}, {"1": None}, DEEP)
 
 
-@dataclass(frozen=True)
-class Mutation:
-    """A change of one value in one document of a bundle."""
+class Mutation(NamedTuple):
+    """A change of one value of a bundle's entry, or of the rows of a table."""
 
+    name: str
     entry: str
-    place: Place
-    value: Any
-
-    @property
-    def name(self) -> str:
-        """Readable name."""
-        text = f"{self.value!r}"
-        return f"{self.entry}:{'.'.join(map(str, self.place))}={text if len(text) < 24 else text[:20] + '…'}"
-
-    def apply(self, entries: Entries) -> Entries:
-        """Return the changed entries."""
-        first, *others = _documents(entries, self.entry)
-        changed = _changed(first, self.place, self.value)
-        lines = [_text(changed), *(_text(it) for it in others)] if _is_table(self.entry) else [_text(changed)]
-        return entries | {self.entry: "\n".join(lines).encode()}
+    content: Callable[[], bytes]
+    """The changed entry."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A change of the rows of a table: the first one deleted, or all but the first one."""
-
-    entry: str
-    start: int
-    stop: int | None
-
-    @property
-    def name(self) -> str:
-        """Readable name."""
-        return f"{self.entry}:rows {self.start}:{self.stop}"
-
-    def apply(self, entries: Entries) -> Entries:
-        """Return the changed entries."""
-        lines = entries[self.entry].splitlines(keepends=True)[self.start : self.stop]
-        return entries | {self.entry: b"".join(lines)}
-
-
-def mutations(entries: Entries) -> list[Mutation | Rows]:
+def mutations(entries: Entries) -> Iterator[Mutation]:
     """All mutations of a bundle."""
     tables = [name for name in sorted(entries) if _is_table(name) and entries[name]]
-    found: list[Mutation | Rows] = []
     for name in (*tables, *(name for name in RUN_FILES if name in entries)):
-        found += [Mutation(name, place, value) for place, value in _values(_documents(entries, name)[0])]
-    return found + [Rows(name, start, stop) for name in tables for start, stop in ((1, None), (0, 1), (0, 0))]
+        first, *others = entries[name].splitlines() if _is_table(name) else [entries[name]]
+        document = json.loads(first)
+        for place, value in _values(document):
+            text = f"{value!r}" if len(f"{value!r}") < 24 else f"{value!r}"[:20] + "…"
+            content = partial(_changed, document, place, value, others)
+            yield Mutation(f"{name}:{'.'.join(map(str, place))}={text}", name, content)
+    for name in tables:
+        for rows in (slice(1, None), slice(0, 1), slice(0, 0)):
+            lines = entries[name].splitlines(keepends=True)[rows]
+            yield Mutation(f"{name}:{rows}", name, partial(b"".join, lines))
 
 
 def _is_table(name: str) -> bool:
     return name.startswith("database/")
-
-
-def _documents(entries: Entries, name: str) -> list[Any]:
-    if not _is_table(name):
-        return [json.loads(entries[name])]
-    return [json.loads(line) for line in entries[name].splitlines()]
 
 
 def _values(document: Any) -> Iterator[tuple[Place, Any]]:
@@ -226,14 +195,11 @@ def _others(place: Place, value: Any) -> tuple[Any, ...]:
     return WHOLE if isinstance(value, int) else NUMBERS
 
 
-def _changed(document: Any, place: Place, value: Any) -> Any:
+def _changed(document: Any, place: Place, value: Any, others: Sequence[bytes]) -> bytes:
     changed = copy.deepcopy(document)
     inner = changed
     for part in place[:-1]:
         inner = inner[part]
     inner[place[-1]] = value
-    return changed
-
-
-def _text(document: Any) -> str:
-    return json.dumps(document).replace(json.dumps(DEEP), "[" * 40 + "]" * 40)
+    text = json.dumps(changed).replace(json.dumps(DEEP), "[" * 40 + "]" * 40)
+    return b"\n".join([text.encode(), *others])
