@@ -14,7 +14,7 @@ import pytest
 import mxd
 from mxd.backend.cli.main import run
 from tests.api.conftest import texts
-from tests.helpers.demo import TEST_DEMO
+from tests.helpers import TEST_DEMO
 from tests.helpers.language_models import saved_language_model
 from tests.test_docs import commands
 

@@ -10,14 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    WebError,
+    expect,
+    sync_playwright,
+)
 
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database.demo import demo_database_url
 from mxd.backend.settings import Settings
 from tests.browser.sample import RUN
-from tests.browser.watch import Watch
-from tests.helpers.demo import TEST_DEMO
+from tests.helpers import TEST_DEMO
 from tests.helpers.processes import demo
 
 PATIENCE_MS = 20_000
@@ -34,6 +43,39 @@ QUIET = (
 
 OpenPage = Callable[..., Page]
 """Opens a page in a context of its own; takes what Playwright's ``new_context`` takes."""
+
+
+GIVEN_UP = "net::ERR_ABORTED"
+"""How a request ends that the page itself has ended: by leaving, or by stopping a generation."""
+
+
+class Watch:
+    """Errors and warnings on the console, what was thrown, and requests that failed, on all pages of a context.
+
+    A violation of the content security policy is an error on the console.
+    """
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.complaints: list[str] = []
+        context.on("console", self._on_console)
+        context.on("weberror", self._on_error)
+        context.on("requestfailed", self._on_failure)
+        context.on("response", self._on_response)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text} ({message.location.get('url')})")
+
+    def _on_error(self, error: WebError) -> None:
+        self.complaints.append(f"thrown: {error.error}")
+
+    def _on_failure(self, request: Request) -> None:
+        if request.failure != GIVEN_UP:
+            self.complaints.append(f"failed: {request.method} {request.url}: {request.failure}")
+
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.complaints.append(f"refused: {response.status} {response.url}")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.helpers.demo import TEST_DEMO
+from tests.helpers import TEST_DEMO
 
 RUN = "demo-l3-k16"
 _LABELS: dict[str, str] = json.loads((TEST_DEMO / "labels.json").read_text("utf-8"))[RUN]

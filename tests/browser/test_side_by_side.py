@@ -14,7 +14,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import remove_run
 from tests.browser.conftest import Site
 from tests.browser.test_pages import check_looks
-from tests.helpers.analysis.copies import permuted_copy
+from tests.helpers.databases import permuted_copy
 
 pytestmark = pytest.mark.browser
 

@@ -1,4 +1,4 @@
-"""Number of Hypothesis examples: a few fixed ones in ``make test``, FUZZ_EXAMPLES in ``make fuzz``."""
+"""Damaged bytes, and the number of Hypothesis examples: few in ``make test``, FUZZ_EXAMPLES in ``make fuzz``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 WANTED = os.environ.get("FUZZ_EXAMPLES")
 SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
@@ -66,3 +67,19 @@ def tried(few: int) -> Callable[[Test], Test]:
         return limits(test)
 
     return decorate
+
+
+@st.composite
+def damaged(draw: st.DrawFn, sound: bytes) -> bytes:
+    """Damaged versions of ``sound``: truncated, modified, with a part deleted or inserted."""
+    kind = draw(st.sampled_from(["cut", "flip", "flip", "splice"]))
+    at = draw(st.integers(0, max(0, len(sound) - 1)))
+    if kind == "cut":
+        return sound[:at]
+    if kind == "splice":
+        return sound[:at] + draw(st.binary(max_size=40)) + sound[at + draw(st.integers(0, 40)) :]
+    changed = bytearray(sound)
+    for place, bit in draw(st.lists(st.tuples(st.integers(0, max(0, len(sound) - 1)), st.integers(0, 7)), max_size=8)):
+        if place < len(changed):
+            changed[place] ^= 1 << bit
+    return bytes(changed)

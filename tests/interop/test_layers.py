@@ -56,7 +56,7 @@ def test_layers_compute_the_same(
         with torch.no_grad():
             save_file({"x": x_TI, "y": run.layer.eval()(x_TI).output_TO}, stored)
         arguments += [next(folder.rglob("*.json" if format == "sparsify" else "*")).parent, stored]
-    found = oracles.ask(format, f"load_with_{format.replace('-', '_')}", *arguments)
+    found = oracles.ask(format, "load_layers", PACKAGES[format].split()[0], *arguments)
     for subject, difference in zip(subjects, found["differences"], strict=True):
         table.add(
             PACKAGES[format], found["version"], f"reads our {subject}", f"outputs differ by {difference:.1e}, relative"

@@ -29,7 +29,7 @@ from mxd.backend.schemas.steering import SteeringEvent, StrengthSweepEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.helpers.analysis.copies import permuted_copy
+from tests.helpers.databases import permuted_copy
 from tests.helpers.fuzzing import tried
 from tests.helpers.runs import World
 

@@ -19,8 +19,7 @@ from mxd.backend.cli.main import run
 from mxd.backend.errors import CursorError
 from mxd.backend.queries.cursors import ExampleCursor, ExpertCursor
 from mxd.backend.settings import host_name, is_ip_address
-from tests.helpers.formats.damage import damaged
-from tests.helpers.fuzzing import tried
+from tests.helpers.fuzzing import damaged, tried
 from tests.helpers.processes import server
 from tests.helpers.servers import raw_http
 

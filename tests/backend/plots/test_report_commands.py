@@ -173,18 +173,6 @@ def test_the_density_histogram_counts_every_active_expert(client: TestClient) ->
     assert len(histogram["layout"]["shapes"]) == 1, "K/N is marked"
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/api/figures/training", 400),
-        ("/api/figures/density-activation?run=second", 404),
-        ("/api/figures/pie?run=first", 422),
-    ],
-)
-def test_figures_without_data_are_errors(client: TestClient, path: str, status: int) -> None:
-    assert client.get(path).status_code == status
-
-
 def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, own_client: TestClient) -> None:
     with Session(own) as session, session.begin():
         for expert, kl in ((3, 0.1), (4, 0.2), (5, 0.9)):

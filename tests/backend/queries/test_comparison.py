@@ -23,8 +23,7 @@ from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import MeasurementRecord, RecurrenceRecord
 from mxd.trainer.storage.run import RUN_FILE, Run
 from tests.backend.queries.test_experts import all_pages
-from tests.helpers.analysis.copies import permuted_copy
-from tests.helpers.databases import COMPARED, NUM_EXPERTS
+from tests.helpers.databases import COMPARED, NUM_EXPERTS, permuted_copy
 from tests.helpers.language_models import byte_tokenizer
 from tests.helpers.runs import World
 

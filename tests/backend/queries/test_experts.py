@@ -125,33 +125,6 @@ def test_random_experts_are_active_and_cover_all(client: TestClient) -> None:
     assert orders[0]["next_cursor"] is None
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "code"),
-    [
-        ("/api/runs/none/experts", 404, "run-not-found"),
-        ("/api/runs/second/experts", 404, "no-index"),
-        ("/api/runs/second/experts/3", 404, "no-index"),
-        ("/api/runs/second/experts?sort=random", 404, "no-index"),
-        (f"/api/runs/first/experts/{NUM_EXPERTS}", 404, "expert-not-found"),
-        (f"/api/runs/first/experts/{10**30}", 422, "invalid-request"),
-        ("/api/runs/first/experts/-1", 422, "invalid-request"),
-        ("/api/runs/first/experts?sort=size", 422, "invalid-request"),
-        ("/api/runs/first/experts?limit=0", 422, "invalid-request"),
-        ("/api/runs/first/experts?min_density=nan", 422, "invalid-request"),
-        ("/api/runs/first/experts?colour=red", 422, "invalid-request"),
-        ("/api/runs/first/experts?among=all", 422, "invalid-request"),
-        ("/api/runs/first/experts/3/examples?seed=1&bin=0", 422, "invalid-request"),
-        ("/api/runs/first/experts/3/examples?cursor=eyJ9", 400, "bad-cursor"),
-    ],
-)
-def test_bad_requests(client: TestClient, path: str, status: int, code: str) -> None:
-    answer = client.get(path)
-    assert answer.status_code == status
-    error = answer.json()["error"]
-    assert error["code"] == code
-    assert error["message"].endswith(".")
-
-
 def test_a_reader_sees_a_consistent_snapshot(own: Engine) -> None:
     with reading(own) as session:
         before = session.get_one(ExpertRecord, (1, 3)).max_activation
@@ -174,7 +147,6 @@ def test_labelled_experts_come_first_in_both_orders(own_client: TestClient) -> N
 def test_a_list_of_experts_is_a_filter(client: TestClient) -> None:
     rows = all_pages(client, sort="expert", order="asc", among="5,140,2")
     assert [row["expert"] for row in rows] == [2, 5, 140]
-    assert client.get("/api/runs/first/experts", params={"among": "5;2"}).status_code == 422
 
 
 def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:

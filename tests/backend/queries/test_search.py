@@ -205,9 +205,6 @@ def test_results_at_a_token_equal_its_experts(live_client: TestClient) -> None:
     found = search(live_client, position=2)
     assert {hit["expert"] for hit in found["hits"]} == {expert["expert"] for expert in tokens[2]["experts"]}
     assert all(hit["peak"] == 2 and hit["share"] == 1 for hit in found["hits"])
-    answer = live_client.post(f"{RUN}/search/passage", json={"text": TEXT, "position": 999})
-    assert answer.status_code == 400
-    assert "Unknown token 999." in answer.json()["error"]["message"]
 
 
 def test_filters_do_not_reduce_the_number_of_results(live_client: TestClient) -> None:

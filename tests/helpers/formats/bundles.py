@@ -29,8 +29,8 @@ from mxd.trainer.storage.database.tables import (
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
+from tests.helpers import TEST_DEMO
 from tests.helpers.databases import ablation, automatic_label, match, steering_strength
-from tests.helpers.demo import TEST_DEMO
 from tests.helpers.runs import World, small_world
 
 Entries = dict[str, bytes]

@@ -6,8 +6,6 @@ The log-likelihoods of the harness are compared with those of the plain model in
 from __future__ import annotations
 
 import json
-import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,14 @@ from lm_eval import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
-from tests.interop.oracles.small_runs import FAMILIES, SmallRun, train_run
+from tests.interop.oracles.small_runs import SmallRun, report
 
 DOCUMENTS = [{"text": "the old fox", "choices": [" ran", " sang"]}, {"text": "a very red", "choices": [" dog", " fox"]}]
 
 
 def write_task(folder: Path) -> TaskManager:
     """Write the task ``local``: which of two continuations is more probable."""
+    folder.mkdir()
     (folder / "documents.jsonl").write_text("".join(json.dumps(it) + "\n" for it in DOCUMENTS))
     task = {
         "task": "local",
@@ -62,8 +61,9 @@ def by_hand(small: SmallRun) -> list[float]:
     return values
 
 
-def differences(small: SmallRun, tasks: TaskManager) -> dict[str, float]:
+def differences(small: SmallRun, folder: Path) -> dict[str, float]:
     """Largest differences of log-likelihoods: plain, steered and replaced."""
+    tasks = write_task(folder)
     found = {"plain": (by_harness(small, tasks), by_hand(small))}
     for name, use in (
         ("steer", small.layer.steer(small.model, small.edits)),
@@ -75,11 +75,4 @@ def differences(small: SmallRun, tasks: TaskManager) -> dict[str, float]:
     return {name: max(abs(a - b) for a, b in zip(*values, strict=True)) for name, values in found.items()}
 
 
-def main(folder: Path) -> None:
-    """Print the differences as JSON."""
-    tasks = write_task(folder)
-    found = {family: differences(train_run(family, folder / family), tasks) for family in FAMILIES}
-    print(json.dumps({"version": version("lm-eval"), "differences": found}))
-
-
-main(Path(sys.argv[1]))
+report("lm-eval", differences)

@@ -5,9 +5,6 @@ The bridge has modules of its own around those of the model, with the same weigh
 
 from __future__ import annotations
 
-import json
-import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -15,7 +12,7 @@ from torch import Tensor
 from transformer_lens.model_bridge import TransformerBridge
 from transformers import AutoTokenizer, PreTrainedModel
 
-from tests.interop.oracles.small_runs import FAMILIES, IDS, SmallRun, train_run
+from tests.interop.oracles.small_runs import IDS, SmallRun, report, uses
 
 
 @torch.no_grad()
@@ -40,21 +37,10 @@ def differences(small: SmallRun, folder: Path) -> dict[str, float]:
     small.tokenizer.save_pretrained(folder)
     small.model.set_attn_implementation("eager")  # as the bridge does
     pairs: dict[str, tuple[Tensor, Tensor]] = {}
-    uses = {
-        "steer": small.layer.steer(small.model, small.edits),
-        "replace": small.layer.replace(small.model),
-        "attach": small.layer.attach(small.model, small.edits),
-    }
-    for name, use in uses.items():
+    for name, use in uses(small, small.model).items():
         with use:
             pairs[name] = (bridged(small, folder), plain(small.model))
     return {name: float((a - b).abs().max()) for name, (a, b) in pairs.items()}
 
 
-def main(folder: Path) -> None:
-    """Print the differences as JSON."""
-    found = {family: differences(train_run(family, folder / family), folder / f"{family}-model") for family in FAMILIES}
-    print(json.dumps({"version": version("transformer-lens"), "differences": found}))
-
-
-main(Path(sys.argv[1]))
+report("transformer-lens", differences)

@@ -5,9 +5,6 @@ What interp-engine captures is compared with the hidden states of the same model
 
 from __future__ import annotations
 
-import json
-import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import torch
 from interp_engine import capture, load_model
 from torch import Tensor
 
-from tests.interop.oracles.small_runs import FAMILIES, IDS, SmallRun, train_run
+from tests.interop.oracles.small_runs import IDS, SmallRun, report, uses
 
 POINT = "resid_post.1"
 """Residual stream after the block with the layer."""
@@ -41,12 +38,7 @@ def differences(small: SmallRun, folder: Path) -> dict[str, float]:
     engine: Any = load_model(str(folder), backend="eager", device="cpu", dtype="float32")
     model = engine.hf_model
     found, before = {}, plain(model)
-    uses = {
-        "steer": small.layer.steer(model, small.edits),
-        "replace": small.layer.replace(model),
-        "attach": small.layer.attach(model, small.edits),
-    }
-    for name, use in uses.items():
+    for name, use in uses(small, model).items():
         with use:
             read, expected = capture(engine, IDS, [POINT])[POINT], plain(model)
         assert (expected - before).abs().max() > 1e-3, "The layer changes nothing"
@@ -54,10 +46,4 @@ def differences(small: SmallRun, folder: Path) -> dict[str, float]:
     return found
 
 
-def main(folder: Path) -> None:
-    """Print the differences as JSON."""
-    found = {family: differences(train_run(family, folder / family), folder / f"{family}-model") for family in FAMILIES}
-    print(json.dumps({"version": version("interp-engine"), "differences": found}))
-
-
-main(Path(sys.argv[1]))
+report("interp-engine", differences)

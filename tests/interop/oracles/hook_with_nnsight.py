@@ -5,9 +5,6 @@ In each case, the logits that nnsight reads are compared with those of the plain
 
 from __future__ import annotations
 
-import json
-import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -15,7 +12,7 @@ from nnsight import LanguageModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tests.interop.oracles.small_runs import FAMILIES, IDS, SmallRun, train_run
+from tests.interop.oracles.small_runs import IDS, SmallRun, report
 
 
 def traced(wrapped: LanguageModel) -> Tensor:
@@ -33,7 +30,7 @@ def plain(model: PreTrainedModel) -> Tensor:
     return result
 
 
-def differences(small: SmallRun) -> dict[str, float]:
+def differences(small: SmallRun, _folder: Path) -> dict[str, float]:
     """Largest differences between nnsight and the plain model: steered, attached, and restored afterwards."""
     model = small.model
     before = plain(model)
@@ -51,10 +48,4 @@ def differences(small: SmallRun) -> dict[str, float]:
     return {name: float((a - b).abs().max()) for name, (a, b) in pairs.items()}
 
 
-def main(folder: Path) -> None:
-    """Print the differences as JSON."""
-    found = {family: differences(train_run(family, folder / family)) for family in FAMILIES}
-    print(json.dumps({"version": version("nnsight"), "differences": found}))
-
-
-main(Path(sys.argv[1]))
+report("nnsight", differences)

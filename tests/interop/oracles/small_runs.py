@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +17,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 import mxd
 from tests.api.conftest import FAMILIES, texts, user_model
 from tests.helpers.language_models import byte_tokenizer
-
-__all__ = ["FAMILIES", "IDS", "SmallRun", "train_run"]
 
 IDS = torch.tensor([[5, 80, 101, 32, 111, 7, 99, 101]])
 """Token ids of a prompt, [1, T]."""
@@ -39,3 +42,20 @@ def train_run(family: str, folder: Path) -> SmallRun:
     )
     activations = layer.activations(model, {"inputs_embeds": model.get_input_embeddings()(IDS)})
     return SmallRun(model, tokenizer, layer, {int(activations.sum(dim=(0, 1)).to_dense().argmax()): 6.0})
+
+
+def uses(small: SmallRun, model: Any) -> dict[str, AbstractContextManager[Any]]:
+    """Ways to use the layer in a model."""
+    layer = small.layer
+    return {
+        "steer": layer.steer(model, small.edits),
+        "replace": layer.replace(model),
+        "attach": layer.attach(model, small.edits),
+    }
+
+
+def report(package: str, differences: Callable[[SmallRun, Path], dict[str, float]]) -> None:
+    """Print the largest differences of each architecture as JSON. The folder for files is the first argument."""
+    folder = Path(sys.argv[1])
+    found = {name: differences(train_run(name, folder / name), folder / f"{name}-model") for name in FAMILIES}
+    print(json.dumps({"version": version(package), "differences": found}))

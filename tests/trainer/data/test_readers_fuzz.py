@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from mxd.trainer.data.readers import read_documents
 from mxd.trainer.errors import UserError
-from tests.helpers.formats.damage import damaged
-from tests.helpers.fuzzing import tried
+from tests.helpers.fuzzing import damaged, tried
 
 ROWS = ["the old fox sang.", 'größer, "quoted"\nand on', "日本語 🦊", "", "x" * 300]
 SUFFIXES = [suffix + ending for suffix in (".txt", ".jsonl", ".csv") for ending in ("", ".gz", ".zst")] + [".parquet"]

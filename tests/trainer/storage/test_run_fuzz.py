@@ -23,8 +23,7 @@ from mxd.trainer.storage.database.open import IN_MEMORY, open_trainer_database
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint
-from tests.helpers.formats.damage import damaged
-from tests.helpers.fuzzing import tried
+from tests.helpers.fuzzing import damaged, tried
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.layers import random_layer
 from tests.helpers.runs import small_world

@@ -86,28 +86,6 @@ def test_a_changed_circuit_is_rejected(live_client: TestClient) -> None:
     assert "has no node" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("path", "changes", "status", "words"),
-    [
-        (PATH, {"runs": ["none"]}, 404, "Unknown run 'none'"),
-        (PATH, {"text": ""}, 400, "text is empty"),
-        (PATH, {"position": 12}, 400, "Unknown token position 12"),
-        (PATH, {"target": {"kind": "token", "token": 999}}, 400, "Unknown target token 999"),
-        (PATH, {"text": "a" * 600}, 413, "Shorten the text"),
-        (PATH, {"nodes": 0}, 422, "nodes"),
-        (f"{PATH}/effects", {"groups": [[{"run": "other", "position": 1, "expert": 1}]]}, 400, "Unknown run 'other'"),
-        (f"{PATH}/effects", {"groups": [[{"run": "small", "position": 99, "expert": 1}]]}, 400, "token position 99"),
-        (f"{PATH}/effects", {"groups": [[{"run": "small", "position": 1, "expert": 10**6}]]}, 400, "active"),
-    ],
-)
-def test_invalid_requests_are_errors(
-    live_client: TestClient, path: str, changes: dict[str, Any], status: int, words: str
-) -> None:
-    answer = live_client.post(path, json={**ASKED, **changes})
-    assert answer.status_code == status, answer.text
-    assert words in answer.json()["error"]["message"]
-
-
 def test_disconnecting_cancels_tracing(
     app: FastAPI,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

@@ -75,24 +75,6 @@ def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> No
         path.unlink()
 
 
-@pytest.mark.parametrize(
-    ("more", "status", "message"),
-    [
-        ({"a": {}}, 422, "Give documents or a kind."),
-        ({"a": {"documents": ["red"]}}, 400, "Text A is too short"),
-        ({"min_tokens": 5000}, 400, "No expert is active on 5000 tokens"),
-        ({"tokens": 1_000_000}, 422, "tokens"),
-    ],
-)
-def test_unusable_requests(live_client: TestClient, more: dict[str, Any], status: int, message: str) -> None:
-    answer = live_client.post("/api/runs/small/contrast", json={**ASKED, **more})
-    if answer.status_code == 200:  # found after the first step
-        assert message in answer.text and "event: error" in answer.text
-    else:
-        assert answer.status_code == status
-        assert message in answer.text
-
-
 def test_closing_ends_the_work(fitted: World) -> None:
     service = InferenceService(Settings(data=fitted.data, device="cpu"), RunLoader(fitted.data, 2))
 

@@ -91,13 +91,3 @@ def test_a_bundle_is_downloaded_by_few_at_a_time(live_client: TestClient) -> Non
             others.callback(downloads.release)
         refused = live_client.get(path)
     assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
-
-
-@pytest.mark.parametrize(
-    ("run", "after", "error"), [("none", 0, (404, "run-not-found")), ("first", 10**20, (422, "invalid-request"))]
-)
-def test_events_of_an_unknown_run_or_step_are_an_error(
-    client: TestClient, run: str, after: int, error: tuple[int, str]
-) -> None:
-    answer = client.get(f"/api/runs/{run}/events", params={"after": after})
-    assert (answer.status_code, answer.json()["error"]["code"]) == error

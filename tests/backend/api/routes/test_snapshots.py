@@ -6,7 +6,6 @@ import html
 import re
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
 
 from mxd.trainer.storage.run import Run
@@ -113,9 +112,3 @@ def test_a_circuit(live_client: TestClient) -> None:
         nodes = [graph["nodes"][0], graph["nodes"][1] | changed, *graph["nodes"][2:]]
         body = {"kind": "circuit", "request": request, "graph": graph | {"nodes": nodes}}
         assert live_client.post(PATH, json=body).status_code == 422
-
-
-@pytest.mark.parametrize(("run", "expert"), [("none", 3), ("small", 10**6), ("small", 10**20)])
-def test_what_does_not_exist(live_client: TestClient, run: str, expert: int) -> None:
-    answer = live_client.post(f"/api/runs/{run}/snapshot", json={"kind": "expert", "expert": expert})
-    assert answer.status_code == 404

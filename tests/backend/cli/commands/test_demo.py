@@ -21,8 +21,8 @@ from mxd.backend.settings import DEMO_DATABASE
 from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from tests.backend.cli.words import Capture
+from tests.helpers import TEST_DEMO
 from tests.helpers.analysis.benchmarks import DATASETS, write_benchmark
-from tests.helpers.demo import TEST_DEMO
 
 
 @pytest.fixture
