@@ -1,18 +1,20 @@
-"""Errors of the Python interface name keyword arguments and functions, not flags."""
+"""Errors of the Python interface name keyword arguments, not flags; every public name has an example that runs."""
 
 from __future__ import annotations
 
+import doctest
 import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import torch
 
 import mxd
 from mxd.api.errors import in_python
 from tests.api.conftest import User, one_family, texts, user_model
-from tests.helpers.language_models import byte_tokenizer
+from tests.helpers.language_models import byte_tokenizer, saved_language_model
 
 
 @pytest.mark.parametrize(
@@ -99,3 +101,37 @@ def test_what_the_command_line_does_has_a_function(user: User, tmp_path: Path) -
             assert str(user.data).encode() not in content, path
     assert mxd.pack(user.run, tmp_path / "mine.mxd", progress=False).stat().st_size > 1000
     assert {"mine", "mine-tuned"} <= set(mxd.runs(data=user.data))
+
+
+NAMES = [name for name in mxd.__all__ if name != "__version__"]
+
+
+def examples(name: str) -> list[doctest.DocTest]:
+    """The examples in the docstring of a public name."""
+    return [it for it in doctest.DocTestFinder(recurse=False).find(getattr(mxd, name), name) if it.examples]
+
+
+def test_every_public_name_has_an_example_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
+    model, tokenizer = user_model("llama"), byte_tokenizer()
+    sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "context_length": 16, "progress": False}
+    run = mxd.train(model, tokenizer, texts(), layer=1, tokens="2k", name="my-run", **sizes)
+    mxd.index(run, texts(), tokens="2k", progress=False)
+    names = {
+        "mxd": mxd,
+        "torch": torch,
+        "model": model,
+        "tokenizer": tokenizer,
+        "texts": list(texts(400)),
+        "model_folder": str(saved_language_model(tmp_path / "model")),
+    }
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    report: list[str] = []
+    for name in NAMES:
+        tests = examples(name)
+        assert tests, f"{name} has no example"
+        for test in tests:
+            test.globs = dict(names)
+            runner.run(test, out=report.append)
+    assert runner.failures == 0, "".join(report)

@@ -1,4 +1,4 @@
-"""Every page and overlay is accessible in every look, and failed requests can be retried."""
+"""Every page and overlay is accessible in every look and loads in place; failed requests can be retried."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from playwright.sync_api import Locator, Page, Route, ViewportSize, expect
 
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
 from tests.browser.axe import ALL, COLOURS, LAYOUT, violations
-from tests.browser.rest import hover, settle
-from tests.browser.sample import ANSWERING
+from tests.browser.conftest import OpenPage
+from tests.browser.rest import AT_REST, hover, settle
+from tests.browser.sample import ANSWERING, RUN
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
@@ -234,3 +235,67 @@ def test_a_failed_script_download_shows_an_error_until_the_server_is_back(page: 
     expect(page.get_by_role("alert").get_by_role("button", name="Try again")).to_be_visible()
     page.unroute_all()
     expect(page.get_by_role("link", name="demo-l3-k16").first).to_be_visible()
+
+
+MAX_SHIFT = 0.1
+"""The limit that web.dev calls good."""
+SUM_SHIFTS = """
+window.shift = 0;
+new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+}).observe({ type: "layout-shift", buffered: true });
+"""
+WIDE, PHONE = 1440, 390
+PAGES = {
+    "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Single experts", WIDE),
+    "unprobed": ("/probing?run=second", "has not been probed yet", PHONE),
+    "steering": ("/steering", "Type a prompt to continue", PHONE),
+    "home": ("/", "Is it faithful?", WIDE),
+    "experts": (f"/experts?run={RUN}", "Surprise me", WIDE),
+    "tokens": (f"/routing?run={RUN}&prompt={PROMPT}", "stands out on", PHONE),
+    "expert": (f"/experts/{ANSWERING}?run={RUN}", "Steer here", PHONE),
+}
+"""Address of a page, words on it once it has loaded, and the width of its window."""
+POSITIONS = """[...document.querySelectorAll(".bar > :not(.sr), main section, main li")].filter(
+    element => element.getClientRects().length  // a button that is hidden on phones has no place
+).map(element => {
+    const {x, y} = element.getBoundingClientRect();
+    return [element.className || element.textContent, Math.round(x + scrollX), Math.round(y + scrollY)];
+})"""
+
+
+def _open(open_page: OpenPage, address: str, width: int) -> Page:
+    page = open_page(viewport={"width": width, "height": 844})
+    page.add_init_script(SUM_SHIFTS)
+    page.goto(address)
+    return page
+
+
+@pytest.mark.parametrize(("address", "words", "width"), PAGES.values(), ids=PAGES)
+def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, width: int) -> None:
+    page = _open(open_page, address, width)
+    expect(page.get_by_role("main")).to_contain_text(words)
+    page.wait_for_load_state("networkidle")
+    settle(page)
+    assert page.evaluate("window.shift") <= MAX_SHIFT
+
+
+@pytest.mark.parametrize("width", [WIDE, PHONE], ids=["wide", "narrow"])
+def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 844})
+    held: list[Route] = []
+    page.route("**/writes", lambda route: held.append(route))
+    page.goto(f"/experts/{ANSWERING}?run={RUN}")
+    example = page.get_by_role("group", name="Example 1", exact=True).first
+    expect(example).to_be_visible()
+    expect(page.get_by_role("region", name="Steer here")).to_be_visible()
+    expect(page.locator(".bar").get_by_text("Share", exact=True).first).to_be_attached()
+    page.evaluate("Promise.all([...document.fonts].map(face => face.load().catch(() => null)))")
+    example.evaluate(AT_REST)
+    before = page.evaluate(POSITIONS)
+    assert held
+    for route in held:
+        route.continue_()
+    expect(page.get_by_role("region", name="Writes")).to_contain_text(re.compile(r"on \d+ of its strongest"))
+    settle(page)
+    assert page.evaluate(POSITIONS) == before
