@@ -38,7 +38,6 @@ def _nothing_has_to_reach_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[Server]:
-    """A PostgreSQL server."""
     with postgresql() as server:
         yield server
 

@@ -54,12 +54,10 @@ OTHER_FLAGS = {
 
 
 def blocks(document: Path) -> list[str]:
-    """Contents of the fenced blocks of a document."""
     return re.findall(r"^```\w*\n(.*?)^```", document.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
 def indented(document: Path) -> list[str]:
-    """Contents of the indented blocks of a document."""
     return re.findall(r"(?:^ {4}\S.*\n)+", document.read_text("utf-8"), flags=re.MULTILINE)
 
 
@@ -73,7 +71,6 @@ def commands(document: Path, pattern: re.Pattern[str] = COMMAND) -> Iterator[lis
 
 
 def flags_below(parser: ArgumentParser) -> Iterator[str]:
-    """Yield every flag of a parser and its subcommands."""
     for action in parser._actions:
         yield from action.option_strings
         if isinstance(action, _SubParsersAction):

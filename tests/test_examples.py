@@ -94,7 +94,6 @@ NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 
 
 def code_cells(name: str) -> list[dict[str, Any]]:
-    """Cells with code."""
     notebook = json.loads((FOLDER / name).read_text("utf-8"))
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
@@ -124,7 +123,6 @@ def parameters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def trained_run(folder: Path, language_model: str) -> Path:
-    """Folder of a small indexed run."""
     model, tokenizer = mxd.load_model(language_model)
     text = folder / "text.jsonl"
     sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "batch_tokens": 128}

@@ -43,7 +43,6 @@ def shipped() -> dict[str, str]:
 
 
 def runs_named(text: str) -> set[str]:
-    """The demo's runs that a text names."""
     return {run for run in shipped() if re.search(rf"(?<![\w-]){run}(?![\w-])", text)}
 
 
@@ -66,7 +65,6 @@ def tables() -> Iterator[tuple[Path, Path, list[list[str]]]]:
 
 
 def flatten(cell: Any) -> list[float]:
-    """The numbers of a JSON cell in their order."""
     if isinstance(cell, dict):
         return flatten(list(cell.values()))
     if isinstance(cell, list):

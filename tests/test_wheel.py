@@ -63,7 +63,6 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_python(unpacked: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the wheel in ``folder``."""
     environment = {**os.environ, "PYTHONPATH": str(unpacked)}
     call = [sys.executable, *words]
     return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)

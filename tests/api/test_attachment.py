@@ -38,20 +38,17 @@ def generated(model: PreTrainedModel, ids: Mapping[str, Tensor]) -> Tensor:
 
 
 def continued(user: User, model: PreTrainedModel | None = None) -> str:
-    """Greedy continuation of the prompt by transformers."""
     ids = user.tokenizer(PROMPT, return_tensors="pt")
     return str(user.tokenizer.decode(generated(model or user.model, ids)))
 
 
 def logits(user: User, model: PreTrainedModel | None = None) -> Tensor:
-    """Logits of the prompt."""
     with torch.no_grad():
         output: Tensor = (model or user.model)(**user.tokenizer(PROMPT, return_tensors="pt")).logits
     return output
 
 
 def busiest(user: User) -> int:
-    """The expert with the largest activations on the prompt."""
     activations = user.run.activations(user.model, PROMPT)
     return int(activations.sum(dim=(0, 1)).to_dense().argmax())
 

@@ -107,7 +107,6 @@ NAMES = [name for name in mxd.__all__ if name != "__version__"]
 
 
 def examples(name: str) -> list[doctest.DocTest]:
-    """The examples in the docstring of a public name."""
     return [it for it in doctest.DocTestFinder(recurse=False).find(getattr(mxd, name), name) if it.examples]
 
 

@@ -73,7 +73,6 @@ def made_up(made_up_place: tuple[Path, str]) -> Path:
 
 @pytest.fixture(scope="session")
 def made_up_url(made_up_place: tuple[Path, str]) -> str:
-    """URL of the made-up database."""
     return made_up_place[1]
 
 
@@ -110,14 +109,12 @@ def client(made_up_place: tuple[Path, str]) -> Iterator[TestClient]:
 
 @pytest.fixture
 def own_settings(own: Engine, tmp_path: Path) -> Settings:
-    """Settings of a server on a database of the test's own."""
     url = own.url.render_as_string(hide_password=False)
     return Settings(data=tmp_path, database=url, frontend=tmp_path / "dist")
 
 
 @pytest.fixture
 def own_client(own_settings: Settings) -> Iterator[TestClient]:
-    """A client of a server on a database of the test's own."""
     with TestClient(create_app(own_settings)) as it:
         yield it
 
@@ -132,6 +129,5 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="session")
 def live_client(fitted: World) -> Iterator[TestClient]:
-    """A client of a server on the fitted run."""
     with TestClient(create_app(Settings(data=fitted.data, frontend=fitted.data / "dist", device="cpu"))) as it:
         yield it

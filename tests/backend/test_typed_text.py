@@ -55,7 +55,6 @@ SOME = st.lists(TYPED, min_size=EXPERTS, max_size=EXPERTS, unique_by=str.casefol
 
 
 def printed(*words: str) -> Any:
-    """The JSON document that a command prints, which is one line."""
     with redirect_stdout(StringIO()) as out:
         assert mxd(list(words)) == 0
     (line,) = out.getvalue().removesuffix("\n").split("\n")

@@ -55,11 +55,7 @@ def press(page: Page, key: str) -> None:
 
 
 def steady(page: Page, read: Callable[[], T]) -> T:
-    """A value that is read twice in a row, a quarter of a second apart.
-
-    Raises:
-        TimeoutError: it has changed for half a minute.
-    """
+    """A value that is read twice in a row, a quarter of a second apart."""
     last = read()
     for _ in range(120):
         page.wait_for_timeout(250)

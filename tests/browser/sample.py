@@ -11,7 +11,6 @@ _LABELS: dict[str, str] = json.loads((TEST_DEMO / "labels.json").read_text("utf-
 
 
 def labelled(label: str) -> int:
-    """The expert of this label."""
     return next(int(expert) for expert, its in _LABELS.items() if its == label)
 
 

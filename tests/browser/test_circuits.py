@@ -21,12 +21,10 @@ EFFECT = re.compile(r"^((supports|opposes) \d|0\.0)")
 
 
 def graph(page: Page) -> Locator:
-    """The graph, whose nodes are buttons."""
     return page.get_by_role("group", name="Circuit")
 
 
 def experts(page: Page) -> Locator:
-    """Its experts."""
     return graph(page).get_by_role("button", name=re.compile(r"^Expert \d+"))
 
 
@@ -36,7 +34,6 @@ def panel(page: Page) -> Locator:
 
 
 def checks(page: Page) -> Locator:
-    """The figures behind the verdict."""
     return page.get_by_role("region", name="Checks")
 
 
@@ -129,8 +126,6 @@ def test_other_targets_and_back(circuits: Page) -> None:
     expect(target).to_be_visible()
     circuits.go_back()
     expect(target).to_have_count(0)
-
-
 
 
 def test_a_graph_is_saved_once_it_is_measured(page: Page, tmp_path: Path) -> None:

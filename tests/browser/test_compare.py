@@ -183,7 +183,6 @@ def shuffled(site: Site) -> Iterator[None]:
 
 
 def pairs(page: Page) -> Locator:
-    """Rows of the table of matched experts, without its head."""
     table = page.get_by_role("table", name="Matched experts")
     return table.get_by_role("row").filter(has=page.get_by_role("cell"))
 

@@ -65,7 +65,6 @@ def test_a_benchmark_has_differences_and_scores(open_page: OpenPage, site: Site)
 
 
 def done(page: Page) -> float:
-    """Share of the tokens that are done."""
     return float(page.get_by_role("progressbar", name="Training progress").evaluate("bar => bar.value"))
 
 

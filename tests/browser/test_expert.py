@@ -27,7 +27,6 @@ def expert(page: Page) -> Page:
 
 
 def examples(page: Page) -> Locator:
-    """The rows of the strongest examples."""
     return page.get_by_role("region", name="Top examples").get_by_role("listitem")
 
 
@@ -37,7 +36,6 @@ def peak(page: Page, row: int) -> Locator:
 
 
 def marker(page: Page) -> Locator:
-    """The mark in the histogram."""
     return page.get_by_role("figure").locator(".hist-mark")
 
 
@@ -176,7 +174,6 @@ def every_strength(page: Page) -> Page:
 
 
 def random_rows(page: Page) -> Locator:
-    """The examples at random over all active tokens."""
     return page.get_by_role("region", name="Random sample").get_by_role("listitem")
 
 
@@ -197,7 +194,6 @@ def test_random_examples_show_their_seed_and_weighting(every_strength: Page) -> 
 
 
 def saved(page: Page, kind: str) -> str:
-    """The text of a file of the download menu."""
     page.get_by_role("button", name="Download").click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name=kind).click()

@@ -18,23 +18,19 @@ FIRST_PAGE = 60
 
 
 def count(page: Page) -> Locator:
-    """How many experts fit the search and the filters."""
     return page.get_by_role("region", name="Search and filters").get_by_role("status")
 
 
 def body(page: Page) -> Locator:
-    """The rows of the table that exist, without its head."""
     return page.get_by_role("row").filter(has=page.get_by_role("cell"))
 
 
 def column(page: Page, place: int) -> list[float]:
-    """The numbers in a column of the first rows."""
     return [float(row.get_by_role("cell").nth(place).inner_text()) for row in body(page).all()[:8]]
 
 
 @pytest.fixture
 def experts(page: Page) -> Page:
-    """The table of all experts."""
     page.goto("/experts")
     expect(count(page)).to_have_text(ALL)
     rest(body(page).nth(8))
@@ -254,7 +250,6 @@ PASSAGE = "He said: me gusta el libro. Then he went home."
 
 
 def counted(page: Page) -> int:
-    """How many experts the answer says fire."""
     words = page.locator(".search-bar .count").inner_text()
     found = re.search(r"([\d,]+) experts? fires? on", words)
     assert found is not None, words

@@ -22,14 +22,12 @@ EXPERTS = (DECIMAL_POINT, CLOSING_TAG, BRACKET)
 
 
 def lists_of(page: Page, expert: int) -> Locator:
-    """The choice of lists on an expert's page."""
     page.goto(f"/experts/{expert}")
     page.get_by_role("button", name="Add to list").click()
     return page.get_by_role("dialog", name=f"Lists for expert {expert}")
 
 
 def expect_order(page: Page, *experts: int) -> None:
-    """The list on screen has these experts."""
     expect(page.locator(".found tbody td.c-id")).to_have_text([str(expert) for expert in experts])
 
 
@@ -133,7 +131,6 @@ def test_experts_of_the_tray_are_saved_as_a_list_and_labelled(page: Page, site: 
 
 
 def downloaded(page: Page, kind: str) -> str:
-    """The file that the list's export gives."""
     page.get_by_role("button", name="Export").click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name=kind, exact=True).click()

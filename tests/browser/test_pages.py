@@ -89,7 +89,6 @@ def fits(page: Page) -> bool:
 
 
 def check_look(page: Page, shown: Callable[[Page], Locator], rules: str) -> None:
-    """Check the open page as it is."""
     expect(shown(page)).to_be_visible()
     settle(page)
     wait_for(lambda: fits(page))
@@ -133,7 +132,6 @@ def _hover_example(page: Page) -> None:
 
 
 def search(page: Page) -> None:
-    """Type into the search over every page."""
     page.get_by_role("combobox", name="Search labels, tokens and examples").press_sequentially("html")
 
 

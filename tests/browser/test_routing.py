@@ -17,22 +17,18 @@ TOKENS = ["The", "little", "girl", "said", "that", "she", "was"]
 
 
 def heat_map(page: Page) -> Locator:
-    """The map; it is a table."""
     return page.get_by_role("table", name="Activations, tokens by experts")
 
 
 def token(page: Page, text: str) -> Locator:
-    """A token at the head of its column."""
     return heat_map(page).get_by_role("columnheader", name=text, exact=True).get_by_role("button")
 
 
 def panel(page: Page) -> Locator:
-    """The token in full."""
     return page.get_by_role("complementary", name="Token details")
 
 
 def typed(page: Page, text: str) -> None:
-    """Type a prompt and wait for its map."""
     page.get_by_role("textbox", name="Prompt").fill(text)
     rest(heat_map(page))
 

@@ -124,7 +124,6 @@ def test_experts_of_two_layers_are_edited_together(page: Page) -> None:
 
 
 def shared(page: Page, name: str) -> Path:
-    """Download what the page shows in a format."""
     page.get_by_role("button", name="Share").click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name=name).click()

@@ -21,12 +21,10 @@ DONE = re.compile(r"done, \d+ tokens")
 
 
 def address(edits: str, tokens: int) -> str:
-    """Seconds to wait for a generation."""
     return f"/steering?run=demo-l3-k16&prompt={quote(PROMPT)}&edits={edits}&tokens={tokens}"
 
 
 def pane(page: Page, arm: str) -> Locator:
-    """One of the two texts with its head."""
     return page.get_by_role("region", name=arm, exact=True)
 
 
@@ -38,7 +36,6 @@ def texts(page: Page) -> tuple[str, ...]:
 
 
 def card(page: Page, expert: int) -> Locator:
-    """The card of an edit."""
     cards = page.get_by_role("region", name="Edits").get_by_role("listitem")
     return cards.filter(has=page.get_by_role("button", name=f"Remove expert {expert} from the tray"))
 
@@ -207,7 +204,6 @@ def _continue_turns_as_text(route: Route) -> None:
 
 @pytest.fixture
 def chats(page: Page) -> Page:
-    """A page whose chats have a template."""
     page.route("**/api/runs/*/routing", _continue_turns_as_text)
     page.route("**/api/runs/*/steering", _continue_turns_as_text)
     return page

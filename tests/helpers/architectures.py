@@ -118,11 +118,7 @@ def tiny_config(kind: str) -> PreTrainedConfig:
 
 
 def tiny_module(kind: str) -> Any:
-    """Return a random model whose weights are large enough that differences show.
-
-    Raises:
-        Exception: transformers cannot build or run a tiny one.
-    """
+    """Return a random model whose weights are large enough that differences show."""
     config = tiny_config(kind)
     with torch.device("meta"):
         size = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())
@@ -187,7 +183,6 @@ class Checks:
 
     @cached_property
     def model(self) -> LanguageModel:
-        """The language model, loaded from its folder."""
         return LanguageModel.load(self.source, "cpu", torch.float32)
 
     @cached_property
@@ -208,7 +203,6 @@ class Checks:
 
     @cached_property
     def run(self) -> Run:
-        """A trained run."""
         self._train(("alone",), (self.layer,))
         return Run.load("alone", self.folder)
 
@@ -452,11 +446,7 @@ class Checks:
 
 
 def check(kind: str, folder: Path, names: Sequence[str] = CELLS) -> dict[str, Cell]:
-    """Return some cells of one architecture.
-
-    Raises:
-        Exception: transformers cannot build a tiny model of it.
-    """
+    """Return some cells of one architecture."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         checks = Checks(kind, folder)

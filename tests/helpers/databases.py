@@ -101,7 +101,6 @@ def _run(session: Session, data: Path, name: str, status: str, age: int) -> RunR
 
 
 def metric(run_id: int, step: int) -> MetricRecord:
-    """Metrics of one step."""
     return MetricRecord(
         run_id=run_id,
         step=step,
@@ -175,7 +174,6 @@ def _expert(run_id: int, expert: int, generator: np.random.Generator) -> ExpertR
 
 
 def ablation(run_id: int, expert: int) -> AblationRecord:
-    """Measured effects of an expert."""
     return AblationRecord(
         run_id=run_id,
         expert=expert,
@@ -211,7 +209,6 @@ def match(run_id: int, expert: int, other_run: str) -> RecurrenceRecord:
 
 
 def automatic_label(run_id: int, expert: int, labeller: str, label: str, accuracy: float) -> AutomaticLabelRecord:
-    """A label that a program gave."""
     scores: dict[str, Any] = {"balanced_accuracy": accuracy, "precision": accuracy, "recall": 0.5, "test_examples": 9}
     return AutomaticLabelRecord(
         run_id=run_id, expert=expert, labeller=labeller, label=label, created_at=utc_now(), **scores
@@ -219,7 +216,6 @@ def automatic_label(run_id: int, expert: int, labeller: str, label: str, accurac
 
 
 def steering_strength(run_id: int, expert: int, kind: str, strength: float, kl: float = 0.5) -> SteeringStrengthRecord:
-    """Measured effects of a strength."""
     effects = {"kl": kl, "loss": 2.0, "self_similarity": 0.5, "promoted_share": 0.1}
     return SteeringStrengthRecord(run_id=run_id, expert=expert, kind=kind, strength=strength, **effects)
 

@@ -28,7 +28,6 @@ class Cases:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the context as one case."""
         began = time.monotonic()
         try:
             yield
@@ -37,7 +36,6 @@ class Cases:
             self.slowest = max(self.slowest, time.monotonic() - began)
 
     def reset(self) -> None:
-        """Start again."""
         self.count, self.slowest = 0, 0.0
 
 

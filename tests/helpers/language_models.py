@@ -112,7 +112,6 @@ def saved_language_model(folder: Path, family: str = "llama", seed: int = 0) -> 
 
 
 def saved(language_model: LanguageModel, folder: Path) -> Path:
-    """Save a language model in a folder that ``LanguageModel.load`` reads."""
     language_model.module.save_pretrained(folder)
     language_model.tokenizer.save_pretrained(folder)
     return folder

@@ -67,7 +67,6 @@ def _random(config: LayerConfig, seed: int) -> SparseLayer:
 def layer_trainer(
     method: Method = "mxd", min_k: int | None = None, lr: float | Tensor = 0.0, **settings: Any
 ) -> LayerTrainer:
-    """A trainer of a layer of any method for ``STEPS`` steps of ``TOKENS`` tokens; ``settings`` are the run's."""
     torch.manual_seed(0)
     traits = method_traits(method)
     layer = build_layer(

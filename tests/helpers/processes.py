@@ -41,13 +41,11 @@ def ended(process: Process) -> CompletedProcess[str]:
 
 
 def mxd(*words: str, folder: Path) -> CompletedProcess[str]:
-    """Run an ``mxd`` command in ``folder`` to its end."""
     with start(*words, folder=folder) as process:
         return ended(process)
 
 
 def document(finished: CompletedProcess[str]) -> Any:
-    """Parse the single JSON document that a command printed."""
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout)
 
@@ -81,11 +79,7 @@ def _serving(process: Process) -> Iterator[str]:
 
 
 def wait_for(happened: Callable[[], object]) -> None:
-    """Wait until a condition of another process holds.
-
-    Raises:
-        TimeoutError: it does not hold within a minute.
-    """
+    """Wait until a condition of another process holds."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not happened():
         if time.monotonic() > deadline:

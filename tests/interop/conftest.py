@@ -22,7 +22,6 @@ class Table:
     """Rows of the table in docs/interop.md, in ``.interop/table.md``. Several processes add to it."""
 
     def add(self, oracle: str, version: str, checked: str, result: str) -> None:
-        """Add a row."""
         with TABLE.open("a", encoding="utf-8") as file:
             file.write(f"| {oracle} | {version} | {checked} | {result} |\n")
 
@@ -35,17 +34,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def table() -> Table:
-    """Collects rows."""
     return Table()
 
 
 @pytest.fixture(scope="session")
 def oracles() -> Oracles:
-    """Environments with the packages to test against."""
     return Oracles()
 
 
 @pytest.fixture(scope="session")
 def demo() -> Path:
-    """A copy of the demo as a data folder, with its database."""
     return demo_copy()

@@ -33,8 +33,6 @@ CLT_TRAINING_COMMITS = {
 
 
 class Oracles:
-    """Runs scripts with the real packages."""
-
     def ask(self, name: str, script: str, *arguments: object) -> Any:
         """Run ``oracles/SCRIPT.py`` in the environment ``name``. Returns what it prints as JSON on its last line."""
         return json.loads(self.run(name, ORACLES / f"{script}.py", *arguments).splitlines()[-1])

@@ -52,7 +52,6 @@ def _make_graphs(demo: Path, folder: Path, prompts: int, measured: int) -> Path:
 
 
 def written(graphs: Path) -> dict[str, Any]:
-    """Graphs by slug."""
     return {path.stem: json.loads(path.read_text()) for path in graphs.glob("*.json") if path.name != INDEX_FILE}
 
 
@@ -113,6 +112,5 @@ def test_their_page_shows_graphs_without_the_internet(demo: Path, tmp_path: Path
 
 
 def _examples(page: Page) -> int:
-    """Number of examples beside the clicked node."""
     page.locator(".feature-example-list .text-wrapper").first.wait_for()
     return page.locator(".feature-example-list .text-wrapper").count()

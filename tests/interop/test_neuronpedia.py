@@ -19,7 +19,6 @@ CONVERTER = "neuronpedia_utils/convert-saedashboard-to-neuronpedia-export.py"
 
 
 def convert(oracles: Oracles, batches: Path, layer: int, run: str, folder: Path) -> Path:
-    """Run the converter. Returns its output folder."""
     utils = neuronpedia() / "utils" / "neuronpedia-utils"
     options = {
         "saedashboard-output-dir": batches,
@@ -46,7 +45,6 @@ def convert(oracles: Oracles, batches: Path, layer: int, run: str, folder: Path)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """Rows of a compressed file."""
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 

@@ -18,7 +18,6 @@ PAGE = {"accept": "text/html"}
 
 @pytest.fixture
 def built(tmp_path: Path) -> Iterator[TestClient]:
-    """A client of a server with a built front end."""
     dist = tmp_path / "dist"
     (dist / "assets").mkdir(parents=True)
     (dist / "index.html").write_text("<!doctype html><title>built</title>")

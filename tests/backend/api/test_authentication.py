@@ -33,7 +33,6 @@ def guarded(own: Engine, tmp_path: Path) -> Iterator[TestClient]:
 
 
 def bearer(database: Engine, role: Role) -> dict[str, str]:
-    """Headers with a new token."""
     with writing(database) as session:
         return {"Authorization": f"Bearer {create_token(session, role, 'a test').token}"}
 

@@ -46,12 +46,10 @@ def running(made_up: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def guarded(running: tuple[str, Process]) -> str:
-    """URL of that server."""
     return running[0]
 
 
 def assert_closed_soon(held: list[socket.socket]) -> None:
-    """See that the server closes all connections."""
     end = time.monotonic() + SOON
     assert all(raw_http.is_closed(it) for it in held)
     assert time.monotonic() < end

@@ -43,14 +43,12 @@ class Asking:
         self.sent.append(message)
 
     async def status(self) -> int:
-        """That of the answer, once it is whole."""
         await asyncio.wait_for(self.answered, 20)
         return int(self.sent[0]["status"])
 
 
 @pytest.fixture
 def app(fitted: World) -> Iterator[FastAPI]:
-    """A server of the test's own."""
     it = create_app(Settings(data=fitted.data, device="cpu"))
     yield it
     services: Services = it.state.services

@@ -49,7 +49,6 @@ def test_an_exception_is_logged_in_one_line() -> None:
 
 
 def record(level: int, message: str) -> logging.LogRecord:
-    """Return a log record."""
     return logging.LogRecord("asyncio", level, "", 0, message, None, None)
 
 

@@ -62,12 +62,10 @@ def snapshot(client: httpx.Client) -> Any:
 
 
 def checkpoints(folder: Path) -> set[str]:
-    """Checkpoints of a run, complete and half-written ones."""
     return {path.name for path in folder.glob("*checkpoint-*")}
 
 
 def interrupted_index(words: Sequence[str], place: Path, number: int) -> CompletedProcess[str]:
-    """Send a signal to ``mxd index`` after it has started to read."""
     with start(*words, folder=place) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("Indexing small: ")
@@ -76,7 +74,6 @@ def interrupted_index(words: Sequence[str], place: Path, number: int) -> Complet
 
 
 def interrupted_fit(words: Sequence[str], place: Path, number: int, folder: Path) -> CompletedProcess[str]:
-    """Send a signal to ``mxd train`` after it has written a checkpoint."""
     left = checkpoints(folder)
     with start(*words, folder=place) as process:
         wait_for(lambda: any(name.startswith("checkpoint-") for name in checkpoints(folder) - left))

@@ -17,5 +17,4 @@ def train_words(*more: str) -> list[str]:
 
 
 def document(capsys: Capture) -> Any:
-    """Return the JSON document on stdout."""
     return json.loads(capsys.readouterr().out)

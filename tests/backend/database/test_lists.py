@@ -18,14 +18,12 @@ LISTS = "/api/runs/first/lists"
 
 
 def made(client: TestClient, name: str = "Dates", experts: list[int] | None = None) -> str:
-    """The address of a new list."""
     answer = client.post(LISTS, json={"name": name, "experts": experts or []})
     assert answer.status_code == 201
     return f"{LISTS}/{answer.json()['id']}"
 
 
 def experts_in(client: TestClient, address: str) -> list[int]:
-    """Ids of a list, in its order."""
     return [entry["row"]["expert"] for entry in client.get(address).json()["entries"]]
 
 

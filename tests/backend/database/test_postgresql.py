@@ -43,35 +43,28 @@ class Place:
 
     @property
     def data(self) -> Path:
-        """The data folder."""
         return self.folder / "data"
 
     @property
     def text(self) -> str:
-        """Text for training and indexing."""
         return str(self.folder / "text.jsonl")
 
     def words(self, command: str, *more: str) -> list[str]:
-        """A command line on this database."""
         return [command, *more, "--data", str(self.data), "--database", self.url]
 
     def train(self, name: str, *more: str) -> list[str]:
-        """That of fitting a run."""
         source = str(self.folder / "language-model")
         words = ("--layer", "1", "--name", name, "--dataset", self.text, "--on-short-text", "repeat", "--device", "cpu")
         return self.words("train", source, *words, *SIZES.split(), *more)
 
     def index(self, *more: str) -> list[str]:
-        """That of indexing the run ``small``."""
         return self.words("index", "small", "--dataset", self.text, "--tokens", "2000", "--device", "cpu", *more)
 
     def evaluate(self, *more: str) -> list[str]:
-        """That of evaluating it."""
         sizes = ["--seen-text", "--tokens", "1600", "--prompts", "2", "--resamples", "200", "--device", "cpu"]
         return self.words("evaluate", "small", "--dataset", self.text, *sizes, *more)
 
     def rows(self, table: str) -> list[str]:
-        """Everything in a table."""
         engine = connect(self.url)
         with engine.connect() as connection:
             found = sorted(str(tuple(row)) for row in connection.execute(text(f"SELECT * FROM {table}")))
@@ -92,7 +85,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture(autouse=True)
 def _running(place: Place) -> None:
-    """Each test finds it running, whatever became of the one before."""
     if not place.server.is_running:
         place.server.start()
 
@@ -134,7 +126,6 @@ def test_every_command_works_on_postgresql(place: Place, said: dict[str, Any]) -
 
 @pytest.fixture
 def client(place: Place, said: dict[str, Any]) -> Iterator[TestClient]:
-    """A client of a server on it."""
     with TestClient(create_app(Settings(data=place.data, database=place.url, frontend=place.folder))) as it:
         yield it
 

@@ -80,7 +80,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(data: Path, suffix: str, what: str) -> list[dict[str, Any]]:
-    """Contents of a plain export as JSON."""
     path = data / suffix / f"{what}.{suffix}"
     if suffix == "json":
         loaded: list[dict[str, Any]] = json.loads(path.read_text())
@@ -119,7 +118,6 @@ def test_all_formats_have_the_same_values(data: Path, what: str) -> None:
 
 
 def is_said(value: object, cell: str) -> bool:
-    """Return True if a CSV cell represents a value."""
     if value is None:
         return cell == ""
     if isinstance(value, list | dict):

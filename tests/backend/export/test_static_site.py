@@ -42,14 +42,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(data: Path) -> Path:
-    """The site of the run."""
     assert mxd(["export", "first", "--format", "site", "--out", str(data / "site"), "--data", str(data)]) == 0
     return data / "site"
 
 
 @pytest.fixture(scope="module")
 def client(data: Path) -> Iterator[TestClient]:
-    """A client of a server on the same database."""
     with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as it:
         yield it
 

@@ -156,7 +156,6 @@ SECONDS = 0.05
 
 @pytest.fixture(scope="module")
 def attacked(made_up: Path) -> Iterator[str]:
-    """URL of a server."""
     with server(made_up) as (url, _):
         yield url
 

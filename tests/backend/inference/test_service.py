@@ -188,7 +188,6 @@ def engine(fitted: World) -> Iterator[InferenceService]:
 
 
 def generation(engine: InferenceService, max_tokens: int = 60) -> AsyncGenerator[object, None]:
-    """A long generation."""
     sampling = Sampling(max_tokens=max_tokens, temperature=0)
     return engine.generate(["small"], SteeringConfig(prompt=PROMPT, sampling=sampling), {})
 
@@ -365,7 +364,6 @@ TIMEOUT_SECONDS = 20.0
 
 @pytest.fixture
 def client(fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    """A client of a server on a run whose chat template never ends."""
     data = shutil.copytree(fitted.data, tmp_path / "data")
     (data / "runs" / "small" / "tokenizer" / "chat_template.jinja").write_text(ENDLESS_TEMPLATE)
     monkeypatch.setattr(template_process, "LIMIT_SECONDS", LIMIT_SECONDS)

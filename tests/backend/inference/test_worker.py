@@ -23,7 +23,6 @@ TIMEOUT_SECONDS = 30.0
 
 @pytest.fixture
 def run(fitted: World) -> Run:
-    """The trained run."""
     return Run.load("small", fitted.data)
 
 

@@ -124,7 +124,6 @@ ALL = ("training", "density-activation", "density-histogram")
 
 
 def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
-    """A figure of the first run."""
     answer = client.get(f"/api/figures/{name}", params={"run": "first", **query})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()

@@ -61,7 +61,6 @@ def pair_client(fitted: World, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def compared(client: TestClient, other: str) -> dict[str, Any]:
-    """``small`` beside another run."""
     answer: dict[str, Any] = client.get(f"/api/runs/small/comparison/{other}").raise_for_status().json()
     return answer
 

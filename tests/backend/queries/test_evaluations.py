@@ -73,7 +73,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def seen(measured: Path) -> Iterator[TestClient]:
-    """A client of a server on it."""
     with TestClient(create_app(Settings(data=measured, frontend=measured / "dist"))) as it:
         yield it
 
@@ -86,7 +85,6 @@ def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
 
 
 def chapter(client: TestClient, run: str, key: str) -> list[dict[str, Any]]:
-    """Sections of a chapter of a run's report."""
     answer = client.get(f"/api/runs/{run}/report")
     assert answer.status_code == 200, answer.text
     return next(one["sections"] for one in answer.json()["chapters"] if one["key"] == key)
@@ -128,7 +126,6 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
 
 
 def difference(seen: TestClient, one: str, other: str) -> Any:
-    """Loss difference of two runs, with its interval."""
     with reading(cast("Any", seen.app).state.services.database) as session:
         found = loss_difference(session, find_run(session, one), find_run(session, other))
     return None if found is None else asdict(found[0])

@@ -24,7 +24,6 @@ PATH = "/api/runs/first/experts/9/examples"
 
 
 def all_contexts(client: TestClient, **query: Any) -> list[dict[str, Any]]:
-    """Every context of every page."""
     found: list[dict[str, Any]] = []
     cursor = None
     while True:

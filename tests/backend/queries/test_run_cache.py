@@ -26,12 +26,10 @@ with create_engine(sys.argv[1]).begin() as connection:
 
 
 def automatic(expert: int, maker: str, accuracy: float, label: str = "Old\nfoxes") -> AutomaticLabelRecord:
-    """A label that a program gave in the first run."""
     return automatic_label(1, expert, maker, label, accuracy)
 
 
 def row(client: TestClient, expert: int) -> dict[str, Any]:
-    """An expert's row in the table."""
     page = client.get(PATH, params={"sort": "expert", "order": "asc", "limit": 200}).json()
     found: dict[str, Any] = page["experts"][expert]
     return found

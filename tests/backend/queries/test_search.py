@@ -178,7 +178,6 @@ TEXT = "the old fox sang"
 
 
 def search(client: TestClient, **more: Any) -> dict[str, Any]:
-    """Experts that fire on the text."""
     answer = client.post(f"{RUN}/search/passage", json={"text": TEXT, "limit": 200, **more})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()

@@ -62,25 +62,18 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         assert self._process.pid is not None
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """Exit code, negative if a signal ended it; None while it runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """Update and return the exit code."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the exit code.
-
-        Raises:
-            TimeoutExpired: it has not ended within ``timeout`` seconds.
-        """
+        """Wait for the exit code."""
         self._process.join(timeout)
         if self.returncode is None:
             raise TimeoutExpired(list(self.args), timeout or 0)
@@ -98,16 +91,13 @@ class Forked:
         return said[0].result(), said[1].result()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the process has ended."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def __enter__(self) -> Self:

@@ -27,7 +27,6 @@ def start(*words: str, processes: int = 2) -> Popen[str]:
 
 
 def ended(process: Popen[str]) -> CompletedProcess[str]:
-    """Wait, and return the exit code and the output of all processes."""
     try:
         out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     finally:

@@ -100,13 +100,11 @@ def _measure(session: Session, data: Path) -> None:
 
 
 def _on_text(settings: dict[str, Any], path: str) -> dict[str, Any]:
-    """Settings of a measurement on another text."""
     name = "text" if "text" in settings else "dataset"
     return settings | {name: settings[name] | {next(iter(settings[name])): path}}
 
 
 def sample_rows(table: str) -> list[dict[str, Any]]:
-    """Rows of the demo's evaluations or probes."""
     tables: dict[str, Table] = {it.__tablename__: it.__table__ for it in (EvaluationRecord, ProbeRecord)}  # type: ignore[misc]
     stored = json.loads((TEST_DEMO / "evaluations.json").read_text("utf-8"))[table]
     rows = [{name: value for name, value in row.items() if name != "run"} for row in stored]
@@ -121,7 +119,6 @@ def _few_experts(value: Any) -> Any:
 
 
 def packed(world: World, path: Path) -> Path:
-    """The run ``small`` as a bundle."""
     database = open_database(sqlite_url(world.data))
     with reading(database) as session:
         assert pack(session, Run.load("small", world.data), path, NO_CALLBACKS) == path.stat().st_size
@@ -130,7 +127,6 @@ def packed(world: World, path: Path) -> Path:
 
 
 def entries_of(bundle: Path) -> Entries:
-    """Entries of a bundle by name."""
     with zipfile.ZipFile(bundle) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 

@@ -60,7 +60,6 @@ def answer(tensors: dict[str, Tensor], k: int | None) -> Answer:
 
 
 def save_sparsify(folder: Path, skip: bool = False, width: int = WIDTH, **settings: Any) -> Answer:
-    """Write a hookpoint folder in sparsify's format."""
     tensors = transcoder(skip, width=width)
     names = {"W_enc": "encoder.weight", "b_enc": "encoder.bias"}
     folder.mkdir(parents=True)
@@ -102,7 +101,6 @@ def save_clt_training(folder: Path, branch: Literal["mxd", "molt"], shift: float
 
 
 def save_saelens(folder: Path, architecture: str = "transcoder", **settings: Any) -> Answer:
-    """Write a folder in SAELens 6 format."""
     tensors = transcoder("skip" in architecture, "jumprelu" in architecture)
     folder.mkdir(parents=True)
     kept = tensors | {"W_enc": tensors["W_enc"].T.contiguous()}

@@ -36,7 +36,6 @@ class FakeHub:
     """Access tokens received with writes."""
 
     def make(self, name: str) -> None:
-        """Create an empty repo, unless it exists."""
         assert self.keeps is not None
         folder = self.keeps / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,16 +50,13 @@ class FakeHub:
                 path.write_bytes(base64.b64decode(line["value"]["content"]))
 
     def folder(self, kind: str, name: str) -> Path | None:
-        """Folder of a repo."""
         return self.repositories.get(kind, {}).get(name)
 
     def description(self, kind: str, name: str) -> dict[str, Any]:
-        """The API's description of a repo."""
         files = [{"rfilename": entry["path"]} for entry in self.tree(kind, name)]
         return {"_id": "0", "id": name, "sha": COMMIT, "private": False, "gated": False, "tags": [], "siblings": files}
 
     def tree(self, kind: str, name: str) -> list[dict[str, Any]]:
-        """Files of a repo."""
         folder = self.folder(kind, name)
         assert folder is not None
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -71,7 +67,6 @@ class FakeHub:
 
 
 def etag(path: Path) -> str:
-    """An ETag of the content."""
     return hashlib.sha1(path.read_bytes()).hexdigest()
 
 

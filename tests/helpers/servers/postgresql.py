@@ -65,7 +65,6 @@ class Server:
         return self._process is not None
 
     def kill(self) -> None:
-        """Kill all its processes with SIGKILL."""
         assert self._process is not None
         processes = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
         for process in processes:
@@ -76,7 +75,6 @@ class Server:
         self._process = None
 
     def stop(self) -> None:
-        """Stop the server if it runs."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(timeout=START_SECONDS)
@@ -93,7 +91,6 @@ class Server:
                 time.sleep(0.05)
 
     def url(self, database: str) -> str:
-        """Return the URL of a database."""
         return f"postgresql://tests@/{database}?host={self._folder}"
 
     def new(self, template: str = "template1") -> str:
@@ -103,7 +100,6 @@ class Server:
         return self.url(name)
 
     def execute(self, statement: str) -> None:
-        """Execute a statement outside any transaction."""
         engine = create_engine(_with_driver(self.url("postgres")), isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
             connection.execute(text(statement))

@@ -35,14 +35,12 @@ def connections(url: str, count: int, first: bytes = b"") -> Iterator[list[socke
 
 
 def request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
-    """Return a complete request."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     length = f"Content-Length: {len(body)}\r\n" if body else ""
     return f"{method} {path} {HEAD}{lines}{length}\r\n".encode() + body
 
 
 def status(it: socket.socket) -> int | None:
-    """Return the status of the next response; None if the server closed the connection without one."""
     try:
         answer = it.recv(65_536)
     except ConnectionError:

@@ -17,7 +17,6 @@ from tests.interop.oracles.small_runs import IDS, SmallRun, report, uses
 
 @torch.no_grad()
 def plain(model: PreTrainedModel) -> Tensor:
-    """Logits of the prompt, without the bridge."""
     result: Tensor = model(IDS).logits
     return result
 
@@ -32,7 +31,6 @@ def bridged(small: SmallRun, folder: Path) -> Tensor:
 
 
 def differences(small: SmallRun, folder: Path) -> dict[str, float]:
-    """Largest differences between the bridge and the plain model: steered, replaced and attached."""
     small.model.save_pretrained(folder)
     small.tokenizer.save_pretrained(folder)
     small.model.set_attn_implementation("eager")  # as the bridge does

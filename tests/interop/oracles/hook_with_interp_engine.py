@@ -32,7 +32,6 @@ def plain(model: Any) -> Tensor:
 
 
 def differences(small: SmallRun, folder: Path) -> dict[str, float]:
-    """Largest differences between interp-engine and transformers: steered, replaced and attached."""
     small.model.save_pretrained(folder)
     small.tokenizer.save_pretrained(folder)
     engine: Any = load_model(str(folder), backend="eager", device="cpu", dtype="float32")

@@ -24,14 +24,12 @@ def traced(wrapped: LanguageModel) -> Tensor:
 
 
 def plain(model: PreTrainedModel) -> Tensor:
-    """Logits of the prompt, without nnsight."""
     with torch.no_grad():
         result: Tensor = model(IDS).logits
     return result
 
 
 def differences(small: SmallRun, _folder: Path) -> dict[str, float]:
-    """Largest differences between nnsight and the plain model: steered, attached, and restored afterwards."""
     model = small.model
     before = plain(model)
     wrapped = LanguageModel(model, tokenizer=small.tokenizer)

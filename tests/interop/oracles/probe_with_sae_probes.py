@@ -26,7 +26,6 @@ class Unchanged:
     """Stands for the encoder: the cached activations are those of the experts already."""
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
-        """Return ``x``."""
         return x
 
 

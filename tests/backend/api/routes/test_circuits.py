@@ -32,7 +32,6 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def circuit(fitted: World) -> Circuit:
-    """The trainer's own."""
     return trace(*_parts(fitted), CircuitConfig(prompt=PROMPT))
 
 

@@ -24,7 +24,6 @@ ASKED: dict[str, Any] = {"a": {"documents": RED}, "b": {"documents": BLUE}, "min
 
 
 def events(client: TestClient, **more: Any) -> list[dict[str, Any]]:
-    """Events of a contrast."""
     answer = client.post("/api/runs/small/contrast", json={**ASKED, **more})
     assert answer.status_code == 200, answer.text
     return [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line.startswith("data: ")]

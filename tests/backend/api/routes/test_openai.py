@@ -54,7 +54,6 @@ def client(url: str) -> Iterator[openai.OpenAI]:
 
 
 def expected(fitted: World, prompt: str, edits: tuple[str, ...], **sampling: Any) -> tuple[str, ...]:
-    """Texts that the trainer generates."""
     run = Run.load("small", fitted.data)
     settings = {"temperature": 1, "top_p": 1, "repetition_penalty": 1, "max_tokens": 8} | sampling
     config = SteeringConfig(

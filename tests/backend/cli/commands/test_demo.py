@@ -41,7 +41,6 @@ def demo(tmp_path: Path) -> Path:
 
 
 def rows(url: str) -> list[tuple[str]]:
-    """Words in a database."""
     database = sqlite3.connect(url.removeprefix("sqlite:///"))
     found = database.execute("SELECT word FROM words").fetchall()
     database.close()

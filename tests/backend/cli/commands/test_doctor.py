@@ -28,14 +28,12 @@ Capture = pytest.CaptureFixture[str]
 
 
 def findings(capsys: Capture, expected: int = 0) -> dict[str, Any]:
-    """Return the findings by check."""
     assert run(["doctor", "--json"]) == expected
     return {it["check"]: it for it in json.loads(capsys.readouterr().out)}
 
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data folder."""
     monkeypatch.setenv("MXD_DATA", str(tmp_path))
     monkeypatch.setenv("MXD_PORT", "0")
     return tmp_path

@@ -102,7 +102,6 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Empty data folder."""
     monkeypatch.setenv("MXD_DATA", str(tmp_path))
     return tmp_path
 

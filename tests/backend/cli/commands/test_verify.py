@@ -22,7 +22,6 @@ from tests.backend.cli.words import Capture
 
 @pytest.fixture
 def record(trained: Path, capsys: Capture) -> Path:
-    """The JSON of a contrast of two texts."""
     for name, text in {"a": "the red fox ran", "b": "a very old blue dog sat"}.items():
         (trained / f"{name}.jsonl").write_text((json.dumps({"text": text}) + "\n") * 12)
     few = ["--min-tokens", "5", "--min-units", "2", "--shuffles", "5", "--json"]

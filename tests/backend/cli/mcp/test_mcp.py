@@ -41,14 +41,11 @@ WRITING = {"label_expert", "note_on_expert", "save_session"}
 
 @pytest.fixture
 def data(fitted: World, tmp_path: Path) -> Path:
-    """A copy of the fitted run's data folder."""
     shutil.copytree(fitted.data, tmp_path / "data")
     return tmp_path / "data"
 
 
 def with_client(work: Callable[[Client], Awaitable[None]], *words: str) -> None:
-    """Run ``work`` with a client of ``mxd mcp``."""
-
     async def connected() -> None:
         # By default, clients pass on hardly any variables, so another checkout may be run.
         parameters = StdioServerParameters(command=str(MXD), args=["mcp", *words], env=dict(os.environ))

@@ -47,7 +47,6 @@ def upgrade():
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, postgresql_server: Server) -> str:
-    """URL of a database of the newest version with an indexed run."""
     url = sqlite_url(tmp_path) if request.param == "sqlite" else postgresql_server.new()
     engine = made_up_database(tmp_path / "data", url)
     with writing(engine) as session:

@@ -12,17 +12,14 @@ from tests.helpers.runs import World
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A run with an index, and with everything that users can write. Tests only read it."""
     return full_world(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="session")
 def bundle(world: World) -> Path:
-    """The run, packed."""
     return packed(world, world.data.parent / "small.mxd")
 
 
 @pytest.fixture(scope="session")
 def entries(bundle: Path) -> Entries:
-    """Files of the bundle. Tests copy what they change."""
     return entries_of(bundle)

@@ -132,7 +132,6 @@ class Mutation(NamedTuple):
 
 
 def mutations(entries: Entries) -> Iterator[Mutation]:
-    """All mutations of a bundle."""
     tables = [name for name in sorted(entries) if _is_table(name) and entries[name]]
     for name in (*tables, *(name for name in RUN_FILES if name in entries)):
         first, *others = entries[name].splitlines() if _is_table(name) else [entries[name]]
