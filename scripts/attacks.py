@@ -64,7 +64,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "labels: markup in figures, formulas and escapes in exports": (
         60,
-        ("tests/backend/plots/test_report_commands.py", "tests/backend/export/test_export.py"),
+        ("tests/backend/queries/test_evaluations.py", "tests/backend/export/test_export.py"),
     ),
     "containers: privileges, limits, volumes": (60, ("tests/test_structure.py",)),
 }

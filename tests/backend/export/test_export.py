@@ -21,7 +21,6 @@ from mxd.backend.export.attribution_graph import (
     write_features,
     write_graph,
 )
-from mxd.backend.export.export import Target, export_run
 from mxd.backend.export.neuronpedia import UNMEASURED
 from mxd.backend.export.tables import open_run
 from mxd.backend.inference.run_loader import Vocabulary
@@ -39,10 +38,7 @@ from mxd.trainer.analysis.circuits.graph import (
     Sufficiency,
 )
 from mxd.trainer.config.analysis import ExpertTarget, TokenTarget
-from mxd.trainer.errors import CancelledError
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from mxd.trainer.storage.run import Run
-from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.display import printable, spreadsheet_text
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, made_up_database
 from tests.helpers.language_models import byte_tokenizer
@@ -175,16 +171,6 @@ def test_feature_files_hold_the_examples_and_the_promoted_tokens_of_experts(data
     assert measured["bottom_logits"] == vocabulary.names([42])
     assert sum(len(quantile["examples"]) for quantile in measured["examples_quantiles"]) == PER_EXPERT
     assert (dead["top_logits"], dead["examples_quantiles"]) == ([], [])
-
-
-def test_a_cancelled_export_leaves_no_file(data: Path, tmp_path: Path) -> None:
-    database = open_database(sqlite_url(data))
-    with reading(database) as session, pytest.raises(CancelledError):
-        export_run(
-            session, Run.load("first", data), Target(tmp_path / "out", "json"), Callbacks(is_cancelled=lambda: True)
-        )
-    database.dispose()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

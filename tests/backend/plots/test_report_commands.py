@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.commands.evaluate import AblateCommand, EvaluateSteeringCommand
@@ -18,9 +18,8 @@ from mxd.backend.cli.commands.finetune import FinetuneCommand
 from mxd.backend.cli.commands.share import ImportCommand
 from mxd.backend.cli.commands.train import TrainCommand
 from mxd.backend.cli.parser import command_from
-from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots import runs as figures
-from mxd.backend.plots.report import commands, fit, report
+from mxd.backend.plots.report import commands, fit
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.indexing.build import build_index
@@ -36,12 +35,10 @@ from mxd.trainer.config import (
 )
 from mxd.trainer.config.base import RETIRED
 from mxd.trainer.evaluation.steering import evaluate_steering
-from mxd.trainer.storage.database.open import sqlite_url, writing
-from mxd.trainer.storage.database.tables import MeasurementRecord, ProbeRecord
+from mxd.trainer.storage.database.tables import MeasurementRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from tests.helpers.databases import ACTIVE, steering_strength
-from tests.helpers.formats.bundles import full_world
 from tests.helpers.runs import World, small_world
 
 CONFIG = TrainConfig(
@@ -205,22 +202,3 @@ def test_a_missing_measurement_names_its_command(client: TestClient) -> None:
     answer = client.get("/api/figures/steering", params={"run": "first"})
     assert (answer.status_code, answer.json()["total"]) == (200, 0)
     assert "mxd evaluate-steering first" in answer.json()["title"]
-
-
-LINK = '<a href="https://example.org">click</a>'
-SHOWN = '&lt;a href="https://example.org"&gt;click&lt;/a&gt;'
-
-
-def test_a_report_shows_class_names_as_text(tmp_path: Path) -> None:
-    data = full_world(tmp_path).data
-    database = open_database(sqlite_url(data))
-    with writing(database) as session:
-        for record in session.scalars(select(ProbeRecord)):
-            classes = json.dumps(record.result["kinds"])
-            assert '"de":' in classes
-            record.result = record.result | {"kinds": json.loads(classes.replace('"de":', f"{json.dumps(LINK)}:"))}
-    with reading(database) as session:
-        content = report(session, data)
-    database.dispose()
-    assert "\\u003ca href" not in content, "plotly.js would draw a link"
-    assert json.dumps(SHOWN)[1:20] in content

@@ -30,7 +30,7 @@ from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.evaluation.evaluate import Evaluator, evaluate, evaluate_layer_by_layer, write_evaluation
 from mxd.trainer.evaluation.probing import probe
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
+from mxd.trainer.storage.database.tables import EvaluationRecord, ProbeRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
@@ -289,18 +289,25 @@ def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: p
     assert "No run has been evaluated yet" in capsys.readouterr().err
 
 
-def test_the_report_escapes_html_in_names(measured: Path, tmp_path: Path) -> None:
+def test_the_report_escapes_html_in_names_and_classes(measured: Path, tmp_path: Path) -> None:
     script = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    link, shown = '<a href="https://example.org">click</a>', '&lt;a href="https://example.org"&gt;click&lt;/a&gt;'
     database = open_database(sqlite_url(shutil.copytree(measured, tmp_path / "copy")))
     with writing(database) as session:
         for record in session.scalars(select(EvaluationRecord)):
             record.text = script
         for run in session.scalars(select(RunRecord)):
             run.config = {**run.config, "language_model": script}
+        for probed in session.scalars(select(ProbeRecord)):
+            classes = json.dumps(probed.result["kinds"])
+            assert '"xy ":' in classes
+            probed.result = probed.result | {"kinds": json.loads(classes.replace('"xy ":', f"{json.dumps(link)}:"))}
     with reading(database) as session:
         content = report(session, measured)
     database.dispose()
     assert "<script>alert(1)" not in content
+    assert "\\u003ca href" not in content, "plotly.js would draw a link"
+    assert json.dumps(shown)[1:20] in content
     assert "<img src=x" not in content
     assert "alert(1)" in content
 

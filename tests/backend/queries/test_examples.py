@@ -46,16 +46,12 @@ def test_examples_of_one_bin(client: TestClient) -> None:
     assert all_contexts(client, bin=2) == []
 
 
-def test_tokens_are_those_of_the_sequence(client: TestClient) -> None:
+def test_tokens_are_those_of_the_sequence_and_the_peak_is_active(client: TestClient) -> None:
     for context in all_contexts(client):
         sentence = SENTENCES[context["sequence"]]
         assert context["token_ids"] == byte_tokenizer()(sentence)["input_ids"][:16]
         assert "".join(context["tokens"]) == sentence[:16]
         assert len(context["tokens"]) == len(context["token_ids"])
-
-
-def test_the_peak_is_among_the_active_tokens(client: TestClient) -> None:
-    for context in all_contexts(client):
         assert [context["position"], context["activation"], 2] in context["active"]
 
 

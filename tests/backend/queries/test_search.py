@@ -50,12 +50,6 @@ def test_labels_come_first_and_exact_matches_before_longer_ones(labelled: TestCl
     assert found_in_page(labelled, "HOUND") == {150, 151}
 
 
-@pytest.mark.parametrize("typed", ["c", "fox", "hound"])
-def test_a_shorter_list_begins_a_longer_one(labelled: TestClient, typed: str) -> None:
-    longest = hits(labelled, typed, limit=100)
-    assert all(hits(labelled, typed, limit=limit) == longest[:limit] for limit in (1, 5, 20))
-
-
 def test_label_matches_keep_special_characters(labelled: TestClient) -> None:
     assert hits(labelled, "100 %") == [(3, "label")]
     assert hits(labelled, "100 _") == []

@@ -105,7 +105,7 @@ def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: T
     assert answer["exceeds_random"] == (largest >= 2 * random_largest)
 
 
-def test_an_expert_is_measured_on_request(live_client: TestClient, fitted: World) -> None:
+def test_an_expert_is_measured_on_request_in_steps_that_equal_one(live_client: TestClient, fitted: World) -> None:
     expert = active_expert(live_client)
     url = f"/api/runs/small/experts/{expert}"
     assert live_client.get(url).json()["ablation"] is None
@@ -116,18 +116,8 @@ def test_an_expert_is_measured_on_request(live_client: TestClient, fitted: World
         counts = [event["done"] for event in progress]
         assert counts == sorted(set(counts))
         assert all(event["done"] < event["total"] for event in progress)
-        assert live_client.get(url).json()["ablation"]["examples"] > 0
-    finally:
-        with writing(fitted.database) as session:
-            delete_ablations(session, find_run(session, "small").id)
-
-
-def test_measuring_in_steps_equals_measuring_at_once(live_client: TestClient, fitted: World) -> None:
-    expert = active_expert(live_client)
-    url = f"/api/runs/small/experts/{expert}"
-    try:
-        live_client.post(f"{url}/ablation")
         in_steps = live_client.get(url).json()["ablation"]
+        assert in_steps["examples"] > 0
         config = AblationConfig(experts=(expert,))
         build_ablations(Run.load("small", fitted.data), config, fitted.language_model, fitted.database)
         assert live_client.get(url).json()["ablation"] == in_steps

@@ -88,43 +88,38 @@ def test_a_missing_language_model_and_a_damaged_run_are_reported(data: Path, fit
     assert found["run broken"]["verdict"] == "bad"
 
 
-def test_an_accelerator_is_named_and_computes(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the CPU as a device that has a memory of its own."""
-    monkeypatch.setattr(devices, "device_memory", lambda _device: DeviceMemory(3 * 10**9, 8 * 10**9))
-    monkeypatch.setattr(ops, "ops_on", lambda _device: compiled_ops(torch.device("cpu")))
-    found = findings(capsys)
-    assert found["device"]["state"] == f"cpu: CPU, {torch.get_num_threads()} threads, 3.0 of 8.0 GB free"
-    assert found["computation"]["verdict"] == "good"
-    state = "language models in float32 and layers in float32 on cpu, with Triton kernels"
-    assert found["computation"]["state"].startswith(state)
+def fail(*_arguments: object) -> torch.Tensor:
+    raise RuntimeError("CUDA error: no kernel image is available. Failed to find C compiler.")
 
 
-def test_kernels_that_cannot_be_compiled_are_a_warning(
-    data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("broken", "code", "verdict", "said"),
+    [
+        (None, 0, "good", "language models in float32 and layers in float32 on cpu, with Triton kernels"),
+        ((triton_ops, "mix_rows"), 0, "warning", "with PyTorch's operations"),
+        ((ops, "ops_on"), 1, "bad", "no kernel image"),
+    ],
+)
+def test_an_accelerator_computes_or_says_why_not(
+    data: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: tuple[Any, str] | None,
+    code: int,
+    verdict: str,
+    said: str,
 ) -> None:
-    def fail(*_tensors: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
-
+    """With the CPU as a device that has a memory of its own."""
     compiled_ops.cache_clear()
     monkeypatch.setattr(devices, "device_memory", lambda _device: DeviceMemory(3 * 10**9, 8 * 10**9))
-    monkeypatch.setattr(triton_ops, "mix_rows", fail)
     monkeypatch.setattr(ops, "ops_on", lambda _device: compiled_ops(torch.device("cpu")))
-    found = findings(capsys)["computation"]
+    if broken is not None:
+        monkeypatch.setattr(*broken, fail)
+    found = findings(capsys, expected=code)
     compiled_ops.cache_clear()
-    assert found["verdict"] == "warning"
-    assert "with PyTorch's operations" in found["state"]
-    assert "Install a C compiler" in found["advice"]
-
-
-def test_a_device_that_cannot_compute_is_bad(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_device: torch.device) -> torch.device:
-        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
-
-    monkeypatch.setattr(devices, "device_memory", lambda _device: DeviceMemory(3 * 10**9, 8 * 10**9))
-    monkeypatch.setattr(ops, "ops_on", fail)
-    found = findings(capsys, expected=1)["computation"]
-    assert found["verdict"] == "bad"
-    assert "no kernel image" in found["state"]
+    assert found["device"]["state"] == f"cpu: CPU, {torch.get_num_threads()} threads, 3.0 of 8.0 GB free"
+    assert (found["computation"]["verdict"], said in found["computation"]["state"]) == (verdict, True)
+    assert verdict != "warning" or "Install a C compiler" in found["computation"]["advice"]
 
 
 NAME = "model.layers.1.mlp.up_proj.weight"

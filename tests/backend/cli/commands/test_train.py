@@ -65,15 +65,6 @@ def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Cap
         assert (config.layer, config.k, config.optimizer.learning_rate) == (1, 3, 0.02)
 
 
-def test_the_cache_is_filled_once_with_progress_of_its_own(workspace: Path, capsys: Capture) -> None:
-    assert run(train_words("--name", "first", "--cache", str(workspace / "cache"))) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert any(line.startswith("Caching activations: 1,536 of 1,536 tokens") for line in lines)
-    assert any(line.startswith("Training first: 1,536 of 1,536 tokens") for line in lines)
-    assert run(train_words("--name", "second", "--cache", str(workspace / "cache"))) == 0
-    assert "Caching" not in capsys.readouterr().err
-
-
 def trained(routing_share: float | None) -> TrainResult:
     return TrainResult(
         run="small",

@@ -71,30 +71,6 @@ def test_a_packed_run_unpacks_unchanged(world: World, bundle: Path, tmp_path: Pa
     assert unpack(bundle, opened.folder, None) == opened, "the second time nothing is done"
 
 
-def test_an_opened_bundle_is_served_immediately(world: World, bundle: Path, tmp_path: Path) -> None:
-    folders = (world.data, unpack(bundle, tmp_path / "opened", None).folder)
-    here, there = (TestClient(create_app(Settings(data=folder))) for folder in folders)
-    with here, there:
-        for path in (
-            "/api/runs/small/experts?limit=100",
-            "/api/runs/small/experts?search=fox",
-            "/api/runs/small/experts/3",
-            "/api/runs/small/experts/3/examples",
-            "/api/runs/small/lists/1",
-        ):
-            first, second = here.get(path), there.get(path)
-            assert first.status_code == second.status_code == 200
-            assert without_times(first.json()) == without_times(second.json())
-        assert "foxes" in there.get("/api/runs/small/experts/3").text
-        assert there.get("/api/runs/small/experts?search=fox").json()["matching"] > 0
-
-
-def without_times(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: without_times(item) for name, item in value.items() if not name.endswith("_at")}
-    return [without_times(item) for item in value] if isinstance(value, list) else value
-
-
 def test_times_of_another_zone_are_converted(bundle: Path, tmp_path: Path) -> None:
     entries = entries_of(bundle)
     changed("labels", lambda row: row.update(updated_at="2026-01-01T12:00:00+02:00"))(entries)
