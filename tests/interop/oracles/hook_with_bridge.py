@@ -36,7 +36,7 @@ def differences(small: SmallRun, folder: Path) -> dict[str, float]:
     small.model.set_attn_implementation("eager")  # as the bridge does
     pairs: dict[str, tuple[Tensor, Tensor]] = {}
     for name, use in uses(small, small.model).items():
-        with use:
+        with use():
             pairs[name] = (bridged(small, folder), plain(small.model))
     return {name: float((a - b).abs().max()) for name, (a, b) in pairs.items()}
 

@@ -38,7 +38,7 @@ def differences(small: SmallRun, folder: Path) -> dict[str, float]:
     model = engine.hf_model
     found, before = {}, plain(model)
     for name, use in uses(small, model).items():
-        with use:
+        with use():
             read, expected = capture(engine, IDS, [POINT])[POINT], plain(model)
         assert (expected - before).abs().max() > 1e-3, "The layer changes nothing"
         found[name] = float((read - expected).abs().max())

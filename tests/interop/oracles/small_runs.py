@@ -44,13 +44,13 @@ def train_run(family: str, folder: Path) -> SmallRun:
     return SmallRun(model, tokenizer, layer, {int(activations.sum(dim=(0, 1)).to_dense().argmax()): 6.0})
 
 
-def uses(small: SmallRun, model: Any) -> dict[str, AbstractContextManager[Any]]:
+def uses(small: SmallRun, model: Any) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
     """Ways to use the layer in a model."""
     layer = small.layer
     return {
-        "steer": layer.steer(model, small.edits),
-        "replace": layer.replace(model),
-        "attach": layer.attach(model, small.edits),
+        "steer": lambda: layer.steer(model, small.edits),
+        "replace": lambda: layer.replace(model),
+        "attach": lambda: layer.attach(model, small.edits),
     }
 
 
