@@ -125,19 +125,6 @@ def test_scrolling_loads_the_next_page_and_renders_few_rows(experts: Page) -> No
     assert body(experts).count() < 120
 
 
-def test_the_overview_figure_is_a_table_and_a_download_too(experts: Page) -> None:
-    overview = experts.get_by_role("main")
-    overview.get_by_role("button", name="Show as table").first.click()
-    table = experts.get_by_role("region", name="Figure as table")
-    expect(table.get_by_role("row").nth(5)).to_be_visible()
-    overview.get_by_role("button", name="Download").first.click()
-    with experts.expect_download() as download:
-        experts.get_by_role("menuitem", name="Data, CSV").click()
-    assert download.value.suggested_filename == "density-activation.csv"
-    header = download.value.path().read_text(encoding="utf-8").splitlines()[0]
-    assert header == 'expert,label,"activation density, % of tokens",mean activation when active'
-
-
 def expect_place(page: Page, opened: str | None, place: float) -> None:
     """The row that was opened is on screen, where it was."""
     expect(page.get_by_role("table").locator(f"a[href='{opened}']")).to_be_in_viewport()

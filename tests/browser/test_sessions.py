@@ -56,20 +56,6 @@ def test_a_session_of_the_demo_can_be_opened(page: Page, site: Site) -> None:
     expect(page.get_by_role("status").filter(has_text="Session")).to_contain_text(shipped[0])
 
 
-def test_a_session_is_never_blank_while_the_steering_page_loads(page: Page, site: Site) -> None:
-    held = []
-    page.route(re.compile(r"/assets/steering-(?!params)[^/]*\.js$"), lambda route: held.append(route))
-    listed = page.request.get(f"/api/runs/{site.run}/sessions").json()["sessions"]
-    page.goto(f"/s/{listed[0]['id']}")
-    expect(page).to_have_url(re.compile(r"/steering\?.*session="))
-    assert held, "the chunk of the Steering page is requested with that of the session"
-    expect(page.get_by_role("main").get_by_role("status").first).to_be_visible()
-    expect(page.get_by_role("main").get_by_role("button", name="Copy link")).to_be_visible()
-    for route in held:
-        route.continue_()
-    texts(page)
-
-
 def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 8))
     texts(page)
