@@ -51,6 +51,7 @@ OTHER_FLAGS = {
     "--buffer",
 }
 """Flags of other programs in the documents."""
+OTHER_VARIABLES = {"MXD_POSTGRESQL", "MXD_CACHE", "MXD_ENDPOINT_KEY", "MXD_TOKEN"}
 
 
 def blocks(document: Path) -> list[str]:
@@ -93,7 +94,9 @@ def test_paths_in_documents_exist() -> None:
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
-def test_the_parser_accepts_every_command_line(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_flags_and_settings_of_a_page_exist(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for block in blocks(document):
         file_name = re.match(r"# (\S+\.toml)\n", block)
@@ -111,6 +114,13 @@ def test_the_parser_accepts_every_command_line(document: Path, tmp_path: Path, m
             pytest.fail(f"mxd {shlex.join(words)}: {error}")
     for name, *words in commands(document, BENCHMARK):
         parse(BENCHMARKS[name], words, name)
+    text = document.read_text("utf-8")
+    known = {name.partition(" ")[0] for name in COMMANDS}
+    assert set(re.findall(r"`mxd ([a-z][a-z-]*)", text)) - known == set()
+    flags = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*[a-z])", text))
+    assert sorted(flags - known_flags()) == []
+    settings = {f"MXD_{name.upper()}" for name in Settings.model_fields} | OTHER_VARIABLES
+    assert sorted(set(re.findall(r"\bMXD_[A-Z_]+\b", text)) - settings) == []
 
 
 @pytest.mark.parametrize(("script", "nodes"), [("train", 1), ("train-nodes", 3)])
@@ -135,21 +145,6 @@ def test_the_job_scripts_train(script: str, nodes: int, tmp_path: Path) -> None:
     assert command.resume
 
 
-@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
-def test_commands_and_flags_in_the_text_exist(document: Path) -> None:
-    text = document.read_text("utf-8")
-    known = {name.partition(" ")[0] for name in COMMANDS}
-    assert set(re.findall(r"`mxd ([a-z][a-z-]*)", text)) - known == set()
-    flags = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*[a-z])", text))
-    assert sorted(flags - known_flags()) == []
-
-
-def test_settings_in_documents_exist() -> None:
-    named = set(re.findall(r"\bMXD_[A-Z_]+\b", "".join(page.read_text("utf-8") for page in PAGES)))
-    settings = {f"MXD_{name.upper()}" for name in Settings.model_fields}
-    assert sorted(named - settings - {"MXD_POSTGRESQL", "MXD_CACHE", "MXD_ENDPOINT_KEY", "MXD_TOKEN"}) == []
-
-
 FETCHED = re.compile(
     r"<(?:script|img|iframe)[^>]*\ssrc=\"(https?:[^\"]+)\"|<link[^>]*stylesheet[^>]*href=\"(https?:[^\"]+)\""
 )
@@ -166,23 +161,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_page_is_in_the_navigation(site: Path) -> None:
+def test_the_site_has_every_page_and_the_references_and_loads_nothing_from_other_hosts(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     assert sorted(str(page) for page in pages if not (site / page).is_file()) == []
     navigation = (site / "index.html").read_text("utf-8")
     assert sorted(str(page) for page in pages if f'href="{page}"' not in navigation and page.name != "index.html") == []
-
-
-def test_the_references_are_generated(site: Path) -> None:
     commands = (site / "reference" / "command-line.html").read_text("utf-8")
     assert sorted(name for name in COMMANDS if f"mxd {name}" not in commands) == []
-    assert "--learning-rate" in commands
     python = (site / "reference" / "python.html").read_text("utf-8")
     for name in set(mxd.__all__) - {"UserError", "__version__"}:
         assert re.search(rf'id="mxd\.api\.[\w.]+\.{name}"', python), name
-    assert "Peak learning rate of AdamW" in python
-
-
-def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
+    assert "--learning-rate" in commands and "Peak learning rate of AdamW" in python
     loaded = {str(page): FETCHED.findall(page.read_text("utf-8")) for page in site.rglob("*.html")}
     assert {page: addresses for page, addresses in loaded.items() if addresses} == {}

@@ -19,13 +19,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import mxd
 from mxd.trainer.analysis.circuits.tracing import trace
-from mxd.trainer.analysis.expert import mean_outputs
+from mxd.trainer.analysis.expert import _sequences_of, mean_outputs
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import (
     Edit,
@@ -287,9 +289,6 @@ class Checks:
         """Active tokens of all experts against counts on hooked inputs."""
         with self._database() as database:
             build_index(self.run, IndexConfig(text=self.text, tokens=640), self.model, database)
-            from sqlalchemy import select
-            from sqlalchemy.orm import Session
-
             with Session(database) as session:
                 rows = session.execute(
                     select(ExpertRecord.expert, ExpertRecord.active_tokens).order_by(ExpertRecord.expert)
@@ -318,12 +317,7 @@ class Checks:
             with self._hooked(change):
                 log_p = self._logits(ids_SL)[:, :-1].double().log_softmax(-1)
             losses.append(-log_p.gather(2, ids_SL[:, 1:, None]).mean().item())
-        actual = torch.tensor(
-            [
-                result.ce_original,
-                result.loss_increase.value if hasattr(result.loss_increase, "value") else result.loss_increase,
-            ]
-        )
+        actual = torch.tensor([result.ce_original, result.loss_increase.value])
         return _relative(actual.double(), torch.tensor([losses[0], losses[1] - losses[0]]).double())
 
     @torch.no_grad()
@@ -397,8 +391,6 @@ class Checks:
     def vectors(self) -> float:
         """A steering vector against differences of the block's hooked output without the expert."""
         with self._database() as database:
-            from mxd.trainer.analysis.expert import _sequences_of
-
             (actual,) = mean_outputs(self.run, [self._expert], self.model, database)
             sequences = _sequences_of(self.run, self._expert, database)
         layer: Any = self.run.layer
