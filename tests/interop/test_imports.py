@@ -15,8 +15,7 @@ from benchmarks.peers.environments import ROOT
 from mxd.backend.cli.main import run as mxd
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import saved_language_model
-from tests.interop.browsing import browse
-from tests.interop.conftest import PACKAGES, TOLERANCE, Table
+from tests.interop.conftest import PACKAGES, TOLERANCE, Table, browse
 from tests.interop.environments import CLT_TRAINING_COMMITS, ORACLES, Oracles, clt_training
 
 LAYER = 1

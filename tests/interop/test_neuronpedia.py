@@ -11,8 +11,7 @@ from typing import Any
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.export.neuronpedia import MAX_BYTES
 from mxd.trainer.storage.run import Run, run_names
-from tests.interop.browsing import browse
-from tests.interop.conftest import Table
+from tests.interop.conftest import Table, browse
 from tests.interop.environments import NEURONPEDIA_COMMIT, Oracles, neuronpedia
 
 CONVERTER = "neuronpedia_utils/convert-saedashboard-to-neuronpedia-export.py"
