@@ -146,36 +146,21 @@ def test_texts_equal_decoding_token_by_token(ids: list[int]) -> None:
     assert list(VOCABULARY.texts(ids)) == token_texts(TOKENIZER, ids)
 
 
-def test_parts_of_characters_have_a_name() -> None:
-    vocabulary = Vocabulary(byte_tokenizer())
-    first, second = byte_tokenizer()("é")["input_ids"]
-    assert vocabulary.texts([first, second]) == ("", "é")
-    assert (vocabulary.name(first), vocabulary.name(second)) == ("<0xC3>", "<0xA9>")
-    assert vocabulary.name(0) == END
+def test_parts_of_characters_have_a_name_and_tokens_are_found_by_text() -> None:
+    first, second = TOKENIZER("é")["input_ids"]
+    assert VOCABULARY.texts([first, second]) == ("", "é")
+    assert [VOCABULARY.name(each) for each in (first, second, 0)] == ["<0xC3>", "<0xA9>", END]
+    letters = {TOKENIZER(letter)["input_ids"][0] for letter in "Aa"}
+    assert set(VOCABULARY.exact_matches("␣a")) == set(VOCABULARY.prefix_matches("a")) == letters
+    assert VOCABULARY.exact_matches(END.upper()) == VOCABULARY.prefix_matches("<|end") == [0]
+    assert VOCABULARY.exact_matches("<|end") == []
+    assert VOCABULARY.prefix_matches("<|") == VOCABULARY.prefix_matches("  ") == []  # from three letters on
 
 
 @pytest.mark.parametrize("build", [byte_fallback, metaspace])
-def test_names_keep_leading_spaces(
-    build: Callable[[], PreTrainedTokenizerFast],
-) -> None:
+def test_names_keep_leading_spaces(build: Callable[[], PreTrainedTokenizerFast]) -> None:
     tokenizer = build()
     vocabulary, ids = Vocabulary(tokenizer), tokenizer.get_vocab()
     for piece in ("▁a", "a", "▁"):
         assert vocabulary.name(ids[piece]) == piece.replace("▁", " ")
     assert set(vocabulary.exact_matches("a")) >= {ids["▁a"], ids["a"]}
-
-
-def test_prefix_matches_from_three_letters_on() -> None:
-    vocabulary = Vocabulary(byte_tokenizer())
-    upper, lower = (byte_tokenizer()(letter)["input_ids"][0] for letter in "Aa")
-    assert set(vocabulary.prefix_matches("a")) == {upper, lower}
-    assert vocabulary.prefix_matches("<|end") == [0]
-    assert vocabulary.prefix_matches("<|") == []
-    assert vocabulary.prefix_matches("  ") == []
-
-
-def test_exact_matches() -> None:
-    upper, lower = (TOKENIZER(letter)["input_ids"][0] for letter in "Aa")
-    assert set(VOCABULARY.exact_matches("␣a")) == {upper, lower}
-    assert VOCABULARY.exact_matches("<|end") == []
-    assert VOCABULARY.exact_matches(END.upper()) == [0]

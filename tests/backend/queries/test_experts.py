@@ -104,15 +104,12 @@ def test_a_cursor_of_another_order_is_rejected(client: TestClient) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad-cursor")
 
 
-def test_detail_lists_bins_in_descending_order(client: TestClient) -> None:
+def test_detail_lists_bins_in_descending_order_and_neighbours_without_dead_experts(client: TestClient) -> None:
     detail = client.get("/api/runs/first/experts/5").json()
     assert [(part["bin"], part["examples"]) for part in detail["bins"]] == [(0, 4), (1, 3), (2, 0)]
     assert (detail["bins"][0]["low"], detail["bins"][0]["high"]) == (2.5, 4.0)
     assert sum(part["active_tokens"] for part in detail["bins"][1:]) == detail["row"]["active_tokens"]
     assert (detail["previous"], detail["next"], detail["note"]) == (4, 6, None)
-
-
-def test_neighbours_skip_dead_experts(client: TestClient) -> None:
     detail = client.get(f"/api/runs/first/experts/{NUM_EXPERTS - 1}").json()
     assert (detail["previous"], detail["next"]) == (ACTIVE - 1, None)
 
@@ -150,33 +147,15 @@ def test_a_list_of_experts_is_a_filter(client: TestClient) -> None:
 
 
 def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:
-    label = {
-        "labeller": "features",
-        "balanced_accuracy": 0.7,
-        "precision": None,
-        "recall": 0.0,
-        "test_examples": 10,
-    }
+    label = {"labeller": "features", "balanced_accuracy": 0.7, "precision": None, "recall": 0.0, "test_examples": 10}
     # Wilson's interval of 4 of 10 is 0.168 to 0.687.
     assert accuracy_interval(label, 0.01) == pytest.approx((0.584, 0.844), abs=5e-4)
     assert accuracy_interval(label | {"balanced_accuracy": None}, 0.01) is None
     assert accuracy_interval(label | {"labeller": "a language model"}, 0.01) is None
     assert accuracy_interval(None, 0.01) is None
-
-
-def test_a_label_that_matches_most_inactive_tokens_has_an_interval_that_says_so() -> None:
-    """All 9 examples match, and 80 % of the inactive tokens: balanced accuracy 0.6."""
-    density, false_positive_rate = 0.5, 0.8
-    precision = density / (density + false_positive_rate * (1 - density))
-    label = {
-        "labeller": "features",
-        "balanced_accuracy": (1 + 1 - false_positive_rate) / 2,
-        "precision": precision,
-        "recall": 1.0,
-        "test_examples": 9,
-    }
-    # Wilson's interval of 9 of 9 is 0.701 to 1.
-    assert accuracy_interval(label, density) == pytest.approx((0.451, 0.6), abs=1e-3)
+    # All 9 examples match, and 80 % of the inactive tokens. Wilson's interval of 9 of 9 is 0.701 to 1.
+    label |= {"balanced_accuracy": 0.6, "precision": 0.5 / (0.5 + 0.8 * 0.5), "recall": 1.0, "test_examples": 9}
+    assert accuracy_interval(label, 0.5) == pytest.approx((0.451, 0.6), abs=1e-3)
 
 
 PATH = "/api/runs/first/experts/9/examples"
