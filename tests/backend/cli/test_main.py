@@ -28,10 +28,13 @@ from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model import loading
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import run_names
 from mxd.trainer.utils.devices import DeviceMemory
 from tests.backend.cli.words import Capture, document
 from tests.helpers.forking.torchrun import run_processes
 from tests.helpers.processes import installed
+
+TRAIN = ["train", "lm", "--layer", "1", "--dataset", "text.jsonl", "--context-length", "16", "--tokens", "512"]
 
 
 @pytest.mark.parametrize(
@@ -77,9 +80,42 @@ from tests.helpers.processes import installed
         (["serve", "--host", "no.such.host.invalid"], "Unknown host 'no.such.host.invalid'"),
         (["serve", "--port", "0", "--database", "sqlite:////dev/null/x"], "/dev/null/x"),
         (["serve", "--port", "0", "--database", "nonsense"], "Invalid database URL"),
+        ([*TRAIN, "--k", "2,none"], "Invalid --k: 'none'. Input should be a valid integer"),
+        ([*TRAIN, "--k", "2,2", "--name", "mine"], "2 runs have the name 'mine-k2'"),
+        ([*TRAIN, "--method", "mxd,moe"], "Unknown method 'moe'"),
+        ([*TRAIN, "--name", "{width}"], "Unknown placeholder in --name: {width}"),
     ],
 )
 def test_invalid_input_prints_one_line(workspace: Path, capsys: Capture, words: list[str], sentence: str) -> None:
+    check_rejected(words, sentence, capsys)
+    assert not run_names(workspace / "data")
+
+
+EVALUATE, CIRCUIT = ["evaluate", "--tokens", "320"], ["circuit", "small", "--prompt", "the old fox", "--device", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([*EVALUATE, "small", "--dataset", "text.jsonl"], "small was trained on text.jsonl"),
+        ([*EVALUATE, "small", "small", "--dataset", "held.txt"], "named twice"),
+        ([*EVALUATE, "b", "--dataset", "held.txt"], "Unknown run 'b'. Run 'mxd runs' for a list."),
+        ([*EVALUATE, "small", "--dataset", "held.txt"], "has 12 tokens"),
+        ([*CIRCUIT, "--out", "graph.html"], "Supported file type: .json"),
+        ([*CIRCUIT, "--target", "two"], "is 3 tokens. Give one"),
+        ([*CIRCUIT, "--nodes", "0"], "Invalid --nodes: '0'. Input should be greater than or equal to 1"),
+        ([*CIRCUIT, "--against", "x"], "needs exactly one --target"),
+        ([*CIRCUIT, "--target-expert", "small"], "Give RUN/NUMBER"),
+    ],
+)
+def test_invalid_input_about_a_run_prints_one_line(
+    trained: Path, capsys: Capture, words: list[str], sentence: str
+) -> None:
+    (trained / "held.txt").write_text("held-out te")
+    check_rejected(words, sentence, capsys)
+
+
+def check_rejected(words: list[str], sentence: str, capsys: Capture) -> None:
     assert run(words) == 2
     seen = capsys.readouterr()
     assert seen.out == ""

@@ -162,18 +162,3 @@ def test_a_graph_has_the_examples_that_the_database_has(
     graph = json.loads((tmp_path / "graphs" / f"{listed['slug']}.json").read_text("utf-8"))
     assert len(graph["nodes"]) == len(circuit.nodes)
     assert any((tmp_path / "graphs").glob("features/*.json")) == has_examples
-
-
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        (["--out", "graph.html"], "Supported file type: .json"),
-        (["--target", "two"], "is 3 tokens. Give one"),
-        (["--nodes", "0"], "Invalid --nodes: '0'. Input should be greater than or equal to 1"),
-        (["--against", "x"], "needs exactly one --target"),
-        (["--target-expert", "small"], "Give RUN/NUMBER"),
-    ],
-)
-def test_the_command_rejects_invalid_input(fitted: World, capsys: Capture, more: list[str], sentence: str) -> None:
-    assert mxd(["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu", *more]) == 2
-    assert sentence in capsys.readouterr().err

@@ -48,25 +48,6 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
     assert cells["strict"] == f"{first['strict_routing_share']:.2f}"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["small", "--dataset", "text.jsonl"], "small was trained on text.jsonl"),
-        (["small", "small", "--dataset", "held.txt"], "named twice"),
-        (["b", "--dataset", "held.txt"], "Unknown run 'b'. Run 'mxd runs' for a list."),
-        (["small", "--dataset", "held.txt"], "has 12 tokens"),
-    ],
-)
-def test_evaluate_rejects_unusable_runs_and_text(
-    trained: Path, capsys: Capture, words: list[str], sentence: str
-) -> None:
-    (trained / "held.txt").write_text("held-out te")
-    assert run(["evaluate", *words, "--tokens", "320"]) == 2
-    printed = capsys.readouterr()
-    assert sentence in printed.err
-    assert printed.out == ""
-
-
 def test_several_k_are_evaluated_and_cached(fitted: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = shutil.copytree(fitted.data, tmp_path / "data")
     held = tmp_path / "held.txt"

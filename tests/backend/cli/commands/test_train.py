@@ -241,19 +241,3 @@ def test_config_files_may_hold_one_value_or_several(workspace: Path, capsys: Cap
     assert run(sweep_words("--config", "fit.json", "--json")) == 0
     assert [result["run"] for result in document(capsys)] == ["lm-l1-k2", "lm-l1-k3"]
     assert Run.load("lm-l1-k3", workspace / "data").config.optimizer.learning_rate == 0.02
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--k", "2,none"], "Invalid --k: 'none'. Input should be a valid integer"),
-        (["--k", "2,2", "--name", "mine"], "2 runs have the name 'mine-k2'"),
-        (["--method", "mxd,moe"], "Unknown method 'moe'"),
-        (["--name", "{width}"], "Unknown placeholder in --name: {width}"),
-    ],
-)
-def test_invalid_values_print_one_line(workspace: Path, capsys: Capture, words: list[str], sentence: str) -> None:
-    assert run(sweep_words("--layer", "1", *words)) == 2
-    seen = capsys.readouterr()
-    assert sentence in seen.err.splitlines()[-1]
-    assert not run_names(workspace / "data")
