@@ -22,12 +22,12 @@ from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from tests.backend.api.test_event_stream import Asking, app  # noqa: F401  a fixture
+from tests.backend.cli.words import Capture
 from tests.helpers.runs import World
 
 PATH = "/api/circuits"
 PROMPT = "the old fox"
 ASKED = {"runs": ["small"], "text": PROMPT}
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")

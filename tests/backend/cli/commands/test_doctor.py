@@ -22,9 +22,8 @@ from mxd.trainer.layers import ops, triton_ops
 from mxd.trainer.layers.ops import compiled_ops
 from mxd.trainer.utils import devices
 from mxd.trainer.utils.devices import DeviceMemory
+from tests.backend.cli.words import Capture
 from tests.helpers.runs import World
-
-Capture = pytest.CaptureFixture[str]
 
 
 def findings(capsys: Capture, expected: int = 0) -> dict[str, Any]:
@@ -139,7 +138,7 @@ def weights_file(fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return tmp_path / "language-model" / "model.safetensors"
 
 
-def test_bad_weights_are_neither_used_nor_called_good(weights_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_weights_are_neither_used_nor_called_good(weights_file: Path, capsys: Capture) -> None:
     weights = load_file(weights_file)
     weights[NAME][0, 0] = torch.nan
     save_file(weights, weights_file, {"format": "pt"})
@@ -157,9 +156,7 @@ def test_bad_weights_are_neither_used_nor_called_good(weights_file: Path, capsys
     assert NAME in answer.json()["error"]["message"]
 
 
-def test_large_weights_are_not_read(
-    weights_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_weights_are_not_read(weights_file: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "LARGEST_READ", weights_file.stat().st_size - 1)
     assert run(["doctor", "--json"]) == 0
     found = {it["check"]: it for it in json.loads(capsys.readouterr().out)}["run small"]

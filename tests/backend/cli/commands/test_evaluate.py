@@ -7,8 +7,6 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
-
 from mxd.backend.cli.main import run
 from tests.backend.cli.words import Capture, document, train_words
 from tests.helpers.runs import World
@@ -48,7 +46,7 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
     assert cells["strict"] == f"{first['strict_routing_share']:.2f}"
 
 
-def test_several_k_are_evaluated_and_cached(fitted: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_k_are_evaluated_and_cached(fitted: World, tmp_path: Path, capsys: Capture) -> None:
     data = shutil.copytree(fitted.data, tmp_path / "data")
     held = tmp_path / "held.txt"
     held.write_text("a very old dog sat and the fox ran. " * 40)

@@ -21,6 +21,7 @@ from mxd.backend.cli.main import run
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.storage.run import run_names
+from tests.backend.cli.words import Capture
 from tests.helpers.databases import metric
 from tests.helpers.processes import TIMEOUT_SECONDS, server, start
 from tests.helpers.runs import World
@@ -64,9 +65,7 @@ def test_metrics_are_streamed_as_they_are_written(running: str, fitted: World) -
         session.delete(session.get_one(MetricRecord, (1, 1_000_000)))
 
 
-def test_the_data_folder_is_private_where_tokens_are_required(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_data_folder_is_private_where_tokens_are_required(tmp_path: Path, capsys: Capture) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir(mode=0o755)
     for _ in range(2):
@@ -95,9 +94,6 @@ def test_sigterm_stops_the_server_during_a_generation(fitted: World) -> None:
             process.wait(timeout=10)
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
-
-
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
