@@ -37,11 +37,6 @@ def generated(model: PreTrainedModel, ids: Mapping[str, Tensor]) -> Tensor:
     return written
 
 
-def continued(user: User, model: PreTrainedModel | None = None) -> str:
-    ids = user.tokenizer(PROMPT, return_tensors="pt")
-    return str(user.tokenizer.decode(generated(model or user.model, ids)))
-
-
 def logits(user: User, model: PreTrainedModel | None = None) -> Tensor:
     with torch.no_grad():
         output: Tensor = (model or user.model)(**user.tokenizer(PROMPT, return_tensors="pt")).logits

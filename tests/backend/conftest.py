@@ -62,11 +62,6 @@ def made_up(made_up_place: tuple[Path, str]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made_up_url(made_up_place: tuple[Path, str]) -> str:
-    return made_up_place[1]
-
-
-@pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase) -> tuple[Path, str]:
     """Data folder and URL of a synthetic template database; copying it is ten times faster than creating one."""
     data = tmp_path_factory.mktemp("template")
