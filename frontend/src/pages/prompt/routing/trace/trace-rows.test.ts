@@ -26,20 +26,20 @@ const LATE = routing("late", [
   [3, 0.15],
 ]);
 const EARLY = routing("early", [[4, 1]]);
-const ROUTINGS = [
-  { layer: 5, response: LATE },
-  { layer: 0, response: EARLY },
+const RUNS = [
+  { name: "early", layer: 0 },
+  { name: "late", layer: 5 },
 ];
 
 test("the last layer is first, and each token has its strongest rare experts first", () => {
-  const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 100);
+  const layers = traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, false), 100);
   expect(layers.map(({ run }) => run)).toEqual(["late", "early"]);
   expect(layers[0]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
   expect(layers[0]?.tokens.has(0)).toBe(false);
 });
 
 test("experts that fire nearly everywhere can be left out", () => {
-  const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 50);
+  const layers = traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, false), 50);
   expect(layers[0]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
 });
 
@@ -56,7 +56,7 @@ test.each([
 });
 
 test("a cell feeds later layers on its own token and after it; small changes are left out", () => {
-  const cells = readCells(traceLayers(ROUTINGS, heatColumns(LATE, false), 100));
+  const cells = readCells(traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, false), 100));
   expect(cells).toMatchObject([
     { run: "late", layer: 5, position: 1, expert: 2, activation: 2 },
     { run: "early", layer: 0, position: 1, expert: 4 },
@@ -76,7 +76,7 @@ test.each([
 });
 
 test("the cell that feeds most is looked for below the last layer", () => {
-  const cells = readCells(traceLayers(ROUTINGS, heatColumns(LATE, false), 100));
+  const cells = readCells(traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, false), 100));
   expect(leadCells(cells).map(({ run }) => run)).toEqual(["early"]);
-  expect(leadCells(readCells(traceLayers(ROUTINGS.slice(0, 1), heatColumns(LATE, false), 100)))).toEqual([]);
+  expect(leadCells(readCells(traceLayers([LATE], RUNS, heatColumns(LATE, false), 100)))).toEqual([]);
 });

@@ -1,6 +1,6 @@
 /** A text through several layers: the strongest experts of each layer on each token. */
 
-import type { RunRouting } from "@/api/types";
+import type { RunRouting, RunSummary } from "@/api/types";
 import { formatSigned } from "@/lib/text/format";
 import {
   type Column,
@@ -35,11 +35,6 @@ export interface TraceLayer {
   readonly tokens: ReadonlyMap<number, readonly TracedExpert[]>;
 }
 
-interface LayerRouting {
-  readonly layer: number;
-  readonly response: RunRouting;
-}
-
 function tracedExperts(rows: readonly HeatRow[], position: number): readonly TracedExpert[] {
   return rows
     .flatMap((row) => {
@@ -52,21 +47,23 @@ function tracedExperts(rows: readonly HeatRow[], position: number): readonly Tra
 
 /** From the last layer to the first. Experts above `density` percent are left out. */
 export function traceLayers(
-  routings: readonly LayerRouting[],
+  routings: readonly RunRouting[],
+  runs: readonly Pick<RunSummary, "name" | "layer">[],
   columns: readonly Column[],
   density: number,
 ): readonly TraceLayer[] {
-  return [...routings]
-    .sort((a, b) => b.layer - a.layer)
-    .map(({ layer, response }) => {
-      const own = columns.flatMap(({ position }) => {
-        const token = response.tokens[position];
-        return token === undefined ? [] : [{ position, token }];
-      });
-      const rows = filterByDensity(heatRows(own, response.experts, "specific"), density);
-      const tokens = new Map(own.map(({ position }) => [position, tracedExperts(rows, position)] as const));
-      return { run: response.run, layer, end: scaleEnd(rows), tokens };
+  const layers = routings.flatMap(({ run, tokens: routed, experts }): readonly TraceLayer[] => {
+    const layer = runs.find(({ name }) => name === run)?.layer;
+    if (layer === undefined) return [];
+    const own = columns.flatMap(({ position }) => {
+      const token = routed[position];
+      return token === undefined ? [] : [{ position, token }];
     });
+    const rows = filterByDensity(heatRows(own, experts, "specific"), density);
+    const tokens = new Map(own.map(({ position }) => [position, tracedExperts(rows, position)] as const));
+    return [{ run, layer, end: scaleEnd(rows), tokens }];
+  });
+  return layers.sort((a, b) => b.layer - a.layer);
 }
 
 /** The table of the strongest experts, for a snapshot. */

@@ -202,16 +202,11 @@ const Legend = () => (
 export function TraceView({ run, routings, params, setParams }: TraceViewProps) {
   const [first] = routings;
   const { runs } = useCurrentRun();
-  const layered = useMemo(
-    () =>
-      routings.flatMap((response) => {
-        const of = runs.find(({ name }) => name === response.run);
-        return of === undefined ? [] : [{ layer: of.layer, response }];
-      }),
-    [routings, runs],
-  );
   const columns = useMemo(() => (first === undefined ? [] : heatColumns(first, params.start)), [first, params.start]);
-  const layers = useMemo(() => traceLayers(layered, columns, params.density), [layered, columns, params.density]);
+  const layers = useMemo(
+    () => traceLayers(routings, runs, columns, params.density),
+    [routings, runs, columns, params.density],
+  );
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
   useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
   const predicted = usePredictions(routings, prompt);
