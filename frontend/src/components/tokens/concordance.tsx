@@ -7,7 +7,7 @@ import type { Example } from "@/api/types";
 import { Button } from "@/components/ui/button";
 import { sequentialClass } from "@/lib/scales/colour-scale";
 import { formatFixed } from "@/lib/text/format";
-import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
+import { kwicWindow, pieces, snippet } from "@/lib/text/kwic";
 import { splitLeadingSpace } from "@/lib/text/token-text";
 
 import { TokenGroup } from "./token-group";
@@ -53,10 +53,8 @@ interface RowProps extends Omit<ConcordanceProps, "examples" | "locked"> {
   readonly lockedPosition: number | null;
 }
 
-interface TextProps {
-  readonly example: Example;
+interface TextProps extends Pick<RowProps, "example" | "lockedPosition"> {
   readonly shade: Shade;
-  readonly lockedPosition: number | null;
   readonly showBreaks: boolean;
 }
 
@@ -74,57 +72,27 @@ function AlignedText({ example, shade, lockedPosition, showBreaks }: TextProps) 
         </span>
       </span>
       <span className="r">
-        <TokenText pieces={[{ ...window.peak, text: body }]} {...textProps} />
-        <TokenText pieces={window.right} {...textProps} />
+        <TokenText pieces={[{ ...window.peak, text: body }, ...window.right]} {...textProps} />
       </span>
     </>
   );
 }
 
-function WrappedText({ example, shade, lockedPosition, showBreaks, whole }: TextProps & { readonly whole: boolean }) {
+function WrappedText({ example, lockedPosition, whole, ...text }: TextProps & { readonly whole: boolean }) {
   const visible = whole ? pieces(example) : snippet(example, SNIPPET_TOKENS);
-  const first = visible[0]?.index ?? 0;
-  const last = visible.at(-1)?.index ?? 0;
   return (
     <span className="w">
-      {first > 0 && <span className="dim">… </span>}
+      {(visible[0]?.index ?? 0) > 0 && <span className="dim">… </span>}
       <TokenText
+        {...text}
         pieces={visible}
-        shade={shade}
         peak={example.position}
         locked={lockedPosition}
         layout={whole ? "block" : "line"}
-        showBreaks={showBreaks}
       />
-      {last < example.tokens.length - 1 && <span className="dim"> …</span>}
+      {(visible.at(-1)?.index ?? 0) < example.tokens.length - 1 && <span className="dim"> …</span>}
     </span>
   );
-}
-
-function RowText({ mode, ...text }: TextProps & { readonly mode: ConcordanceMode }) {
-  return mode === "aligned" ? <AlignedText {...text} /> : <WrappedText {...text} whole={mode === "full"} />;
-}
-
-function useRow({ example, largest, onHover, onLock }: RowProps) {
-  return useMemo(() => {
-    const shade: Shade = (piece) => sequentialClass(piece.value ?? 0, largest);
-    const exampleId = { bin: example.bin, rank: example.rank };
-    return {
-      allPieces: pieces(example),
-      shade,
-      tip: ({ text, id, value, rank }: Piece) => (
-        <TokenTip
-          text={text}
-          id={id}
-          activation={value}
-          largest={largest}
-          {...(rank !== undefined && { rank: [rank] })}
-        />
-      ),
-      hover: onHover === undefined ? undefined : (piece: Piece | null) => onHover(piece?.value ?? null),
-      lock: onLock === undefined ? undefined : (piece: Piece) => onLock({ ...exampleId, position: piece.index }),
-    };
-  }, [example, largest, onHover, onLock]);
 }
 
 function RowLinks({ example, links }: { readonly example: Example; readonly links: PromptLinks }) {
@@ -140,10 +108,12 @@ function RowLinks({ example, links }: { readonly example: Example; readonly link
 }
 
 const Row = memo(function Row(props: RowProps) {
-  const { example, mode, lockedPosition, showBreaks = true, promptLinks } = props;
+  const { example, mode, largest, lockedPosition, showBreaks = true, promptLinks, onHover, onLock } = props;
   const [open, setOpen] = useState(false);
-  const { allPieces, shade, tip, hover, lock } = useRow(props);
+  const allPieces = useMemo(() => pieces(example), [example]);
   const shown = open ? "full" : mode;
+  const shade: Shade = (piece) => sequentialClass(piece.value ?? 0, largest);
+  const text = { example, shade, lockedPosition, showBreaks };
   return (
     <li className={shown === "aligned" ? "" : "wrapped"}>
       <span className="v">{formatFixed(example.activation)}</span>
@@ -151,11 +121,19 @@ const Row = memo(function Row(props: RowProps) {
         className="line"
         label={`Example ${example.rank + 1}`}
         pieces={allPieces}
-        tip={tip}
-        onHover={hover}
-        onLock={lock}
+        tip={({ text: token, id, value, rank }) => (
+          <TokenTip
+            text={token}
+            id={id}
+            activation={value}
+            largest={largest}
+            {...(rank !== undefined && { rank: [rank] })}
+          />
+        )}
+        onHover={(piece) => onHover?.(piece?.value ?? null)}
+        onLock={({ index }) => onLock?.({ bin: example.bin, rank: example.rank, position: index })}
       >
-        <RowText mode={shown} example={example} shade={shade} lockedPosition={lockedPosition} showBreaks={showBreaks} />
+        {shown === "aligned" ? <AlignedText {...text} /> : <WrappedText {...text} whole={shown === "full"} />}
       </TokenGroup>
       <span className="more">
         {promptLinks !== undefined && mode !== "full" && (

@@ -96,10 +96,10 @@ export function effectText(change: number, digits = 2): string {
 interface Figure {
   readonly name: string;
   readonly value: string;
-  readonly note?: string;
+  readonly note: string;
 }
 
-interface Verdict {
+export interface Verdict {
   readonly level: "good" | "weak" | "bad";
   /** How much of the target the shown experts explain, and what follows, in one sentence. */
   readonly claim: string;

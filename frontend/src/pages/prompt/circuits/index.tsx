@@ -34,7 +34,7 @@ import { continuationPrompt } from "@/lib/text/prompts";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
-import { CIRCUIT_PARAMS, defaultTarget, expertInfo, MOST_PROBABLE, tokenText, verdict } from "./circuit";
+import { CIRCUIT_PARAMS, defaultTarget, expertInfo, MOST_PROBABLE, tokenText, type Verdict, verdict } from "./circuit";
 import { Graph } from "./graph";
 import { NodePanel } from "./panel";
 
@@ -140,8 +140,13 @@ interface Parts {
   readonly check: CircuitCheck | null;
 }
 
+interface FindingProps extends Parts {
+  readonly found: Verdict | null;
+  readonly error: Error | null;
+}
+
 /** The finding: the experts that support and oppose the target most, and how much the graph explains. */
-function Finding({ response, check, error }: Parts & { readonly error: Error | null }) {
+function Finding({ response, check, found, error }: FindingProps) {
   const { graph } = response;
   const change = (index: number) => check?.measured[index] ?? graph.nodes[index]?.predicted ?? 0;
   const order = [...graph.nodes.keys()].slice(1).sort((a, b) => change(a) - change(b));
@@ -156,8 +161,7 @@ function Finding({ response, check, error }: Parts & { readonly error: Error | n
   };
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
-  const name = token === undefined ? <b>{graph.label}</b> : <TokenChip text={token.text} />;
-  const found = check === null ? null : verdict(graph, check);
+  const name = token === undefined ? `the ${graph.label}` : <TokenChip text={token.text} />;
   return (
     <div className="circuit-finding">
       <p className="finding">
@@ -187,22 +191,21 @@ function Finding({ response, check, error }: Parts & { readonly error: Error | n
 }
 
 /** The figures behind the verdict. */
-function Checks({ response: { graph }, check }: Parts) {
+function Checks({ found }: { readonly found: Verdict | null }) {
   return (
-    <section className="circuit-checks" aria-label="Checks" aria-busy={check === null}>
+    <section className="circuit-checks" aria-label="Checks" aria-busy={found === null}>
       <dl>
-        {check !== null &&
-          verdict(graph, check).figures.map(({ name, value, note = "" }) => (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd>
-                <b>{value}</b>
-              </dd>
-              <dd className="dim">
-                <LinkedText text={note} />
-              </dd>
-            </div>
-          ))}
+        {found?.figures.map(({ name, value, note }) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>
+              <b>{value}</b>
+            </dd>
+            <dd className="dim">
+              <LinkedText text={note} />
+            </dd>
+          </div>
+        ))}
       </dl>
     </section>
   );
@@ -275,6 +278,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
     setParams({ target: { kind: "expert", run, expert }, at: position, node: 1 }, "push");
   };
   const parts = { response, check };
+  const found = check === null ? null : verdict(graph, check);
   return (
     <>
       <TargetBar
@@ -283,7 +287,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
         isDefault={params.target === MOST_PROBABLE}
         onChange={(target, at = request.position ?? null) => setParams({ target, at, node: 1 }, "push")}
       />
-      <Finding {...parts} error={error} />
+      <Finding {...parts} found={found} error={error} />
       <div className="circuit-columns">
         <section className="circuit-main" aria-label="Graph">
           <Graph {...parts} selected={selected} active={active} onSelect={select} onHover={setHovered} />
@@ -299,7 +303,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
           />
         </aside>
       </div>
-      <Checks {...parts} />
+      <Checks found={found} />
     </>
   );
 }

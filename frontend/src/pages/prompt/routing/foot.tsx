@@ -5,10 +5,12 @@ import { useQuery } from "@tanstack/react-query";
 import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RunRouting } from "@/api/types";
 import { Term } from "@/components/terms/term";
+import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
+import { formatCount } from "@/lib/text/format";
 
 import { type Column, meanKl, type Predicted } from "./heat-map/heat-rows";
-import type { RoutingState } from "./routing-params";
+import { MORE_ROWS, type RoutingState } from "./routing-params";
 
 /** Next-token distributions with these runs; undefined while loading or while they belong to another text. */
 export function usePredictions([first, ...others]: readonly RunRouting[], prompt: Prompt): Predicted {
@@ -37,6 +39,16 @@ export function ReplacedKl({ subject, layers = 1, columns, predicted }: Replaced
       {columns.length} {columns.length === 1 ? "token" : "tokens"}, {meanKl(columns, predicted, "zeroed_kl")} with{" "}
       {layers === 1 ? "the MLP" : `all ${layers} MLPs`} removed.
     </span>
+  );
+}
+
+/** Shows more rows, if some are hidden. */
+export function MoreRows({ hidden, setParams }: Pick<RoutingState, "setParams"> & { readonly hidden: number }) {
+  if (hidden <= 0) return null;
+  return (
+    <Button size="small" onClick={() => setParams(({ rows }) => ({ rows: rows + MORE_ROWS }))}>
+      {formatCount(hidden)} more experts
+    </Button>
   );
 }
 

@@ -75,16 +75,6 @@ function EmptyComparison({ params: { prompt }, setParams }: RoutingState) {
   );
 }
 
-/** Routing of the prompt through this run, and jointly with `others`. */
-function useRoutings(run: RunSummary, others: readonly string[], { prompt, k }: RoutingState["params"]) {
-  const { data, error, isFetching, refetch } = useQuery(
-    routingQuery(run.name, { text: prompt, k: effectiveK(run, k) }, others),
-  );
-  // While another run's routing is fetched, the previous one stays.
-  const response = prompt === "" || data?.run !== run.name ? undefined : data;
-  return { response, others: response?.others ?? [], error, isFetching, refetch };
-}
-
 function SecondPrompt({ params, setParams }: RoutingState) {
   const draft = usePromptDraft(params.second, (text) => setParams({ second: text }), DEBOUNCE_MS);
   return (
@@ -128,11 +118,11 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
   const { prompt, second } = params;
   const chosen = useOtherRuns(run, params.layers);
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text }), DEBOUNCE_MS);
-  const { response, others, error, isFetching, refetch } = useRoutings(
-    run,
-    view === "layers" ? (chosen ?? []) : [],
-    params,
+  const { data, error, isFetching, refetch } = useQuery(
+    routingQuery(run.name, { text: prompt, k: effectiveK(run, params.k) }, view === "layers" ? (chosen ?? []) : []),
   );
+  // While another run's routing is fetched, the previous one stays.
+  const response = prompt === "" || data?.run !== run.name ? undefined : data;
   const choose = (text: string) => setParams({ prompt: text, lock: null }, "push");
   const isLoading = response === undefined || (view === "layers" && chosen === undefined);
   return (
@@ -169,7 +159,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         <Compared run={run} first={response} params={params} setParams={setParams} />
       )}
       {!isLoading && view === "layers" && (
-        <TraceView run={run} routings={[response, ...others]} params={params} setParams={setParams} />
+        <TraceView run={run} routings={[response, ...response.others]} params={params} setParams={setParams} />
       )}
       {!isLoading && view === "tokens" && (
         <RoutingView run={run} response={response} params={params} setParams={setParams} />

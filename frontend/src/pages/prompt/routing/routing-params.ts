@@ -33,6 +33,8 @@ const lockParam: Param<RoutingLock | null> = {
 export const INITIAL_ROWS = 18;
 export const MORE_ROWS = 32;
 const MAX_ROWS = 2000;
+/** Rows of a shared map; the server accepts 64. */
+export const MAX_SHARED = 32;
 
 export const ROUTING_PARAMS = {
   prompt: textParam(""),

@@ -12,14 +12,13 @@ import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { ActionMenu } from "@/components/ui/action-menu";
-import { Button } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatFixed } from "@/lib/text/format";
 import { FoundExpert, isNamed } from "@/pages/prompt/expert-name";
 
-import { Filters, ReplacedKl, usePredictions } from "./foot";
+import { Filters, MoreRows, ReplacedKl, usePredictions } from "./foot";
 import { HeatMap } from "./heat-map/heat-map";
 import {
   cellDigits,
@@ -37,7 +36,7 @@ import {
   shownRows,
   tokenFirst,
 } from "./heat-map/heat-rows";
-import { MORE_ROWS, type RoutingLock, type RoutingState } from "./routing-params";
+import { MAX_SHARED, type RoutingLock, type RoutingState } from "./routing-params";
 import { TokenPanel } from "./token/token-panel";
 
 interface HeatBarProps extends RoutingState {
@@ -124,20 +123,17 @@ function HeatBar({ response, predicted, locked, shown, total, end, params, setPa
   );
 }
 
-/** Rows of a shared heat map; the server accepts 64. */
-const MAX_SHARED = 32;
-
 interface RoutingViewProps extends RoutingState {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
 }
 
-/** Token of the panel while none is locked: the last hovered one, initially the last of the text. */
-function usePreview(response: RoutingResponse, columns: readonly Column[]) {
+/** Token of the panel: the locked one, else the last hovered one, initially the last of the text. */
+function usePreview(response: RoutingResponse, columns: readonly Column[], locked: Column | undefined) {
   const [preview, setPreview] = useState({ response, position: -1 });
   const onPreview = useCallback((position: number) => setPreview({ response, position }), [response]);
   const shown = preview.response === response ? preview.position : -1;
-  const column = columns.find(({ position }) => position === shown) ?? columns.at(-1);
+  const column = locked ?? columns.find(({ position }) => position === shown) ?? columns.at(-1);
   return { column, onPreview };
 }
 
@@ -156,39 +152,6 @@ function useLock({ params, setParams }: RoutingState) {
   const release = () => setParams({ lock: null });
   useShortcut("release", release, lock !== null);
   return { lock, onLock, release };
-}
-
-interface FootProps extends RoutingState {
-  readonly run: RunSummary;
-  readonly columns: readonly Column[];
-  readonly predicted: Predicted;
-  readonly rows: readonly HeatRow[];
-  readonly shown: number;
-}
-
-function Foot({ run, params, setParams, columns, predicted, rows, shown }: FootProps) {
-  const hidden = rows.length - shown;
-  return (
-    <div className="heat-foot">
-      <p>
-        <ReplacedKl
-          subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
-          columns={columns}
-          predicted={predicted}
-        />
-      </p>
-      <Filters params={params} setParams={setParams} />
-      {hidden > 0 && (
-        <Button
-          size="small"
-          title="Show more experts"
-          onClick={() => setParams(({ rows }) => ({ rows: rows + MORE_ROWS }))}
-        >
-          {formatCount(hidden)} more
-        </Button>
-      )}
-    </div>
-  );
 }
 
 /** Columns, and ranked and filtered rows of the heat map. */
@@ -215,11 +178,10 @@ export function RoutingView(props: RoutingViewProps) {
     experts: shown.slice(0, MAX_SHARED).map(({ expert }) => expert),
   }));
   const predicted = usePredictions([response], prompt);
-  const preview = usePreview(response, columns);
   const { lock, onLock, release } = useLock(props);
   const locked = columns.find(({ position }) => position === lock?.position);
-  const column = locked ?? preview.column;
-  const expert = locked === undefined ? null : (lock?.expert ?? null);
+  const held = locked === undefined ? null : lock;
+  const { column, onPreview } = usePreview(response, columns, locked);
   return (
     <div className="prompted-columns">
       <section className="prompted-main heat-pane" aria-label="Experts by token">
@@ -238,23 +200,28 @@ export function RoutingView(props: RoutingViewProps) {
           end={end}
           ranking={params.rank}
           predicted={predicted}
-          lock={locked === undefined ? null : lock}
+          lock={held}
           onLock={onLock}
-          onPreview={preview.onPreview}
+          onPreview={onPreview}
         />
-        <Foot {...props} rows={rows} shown={shown.length} columns={columns} predicted={predicted} />
+        <div className="heat-foot">
+          <ReplacedKl
+            subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
+            columns={columns}
+            predicted={predicted}
+          />
+          <Filters {...props} />
+          <MoreRows hidden={rows.length - shown.length} setParams={props.setParams} />
+        </div>
       </section>
       {column !== undefined && (
         <TokenPanel
-          run={run.name}
+          {...props}
           text={prompt}
           column={column}
-          experts={response.experts}
           end={end}
           predicted={predicted}
-          method={methodName(run.method)}
-          isLocked={locked !== undefined}
-          lockedExpert={expert}
+          lock={held}
           onRelease={release}
         />
       )}

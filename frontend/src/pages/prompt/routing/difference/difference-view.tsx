@@ -5,20 +5,20 @@ import "./difference.css";
 import { Fragment, useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { ExpertLink } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { effectiveK } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { Button } from "@/components/ui/button";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit } from "@/lib/scales/axis-limits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
-import { FoundExpert } from "@/pages/prompt/expert-name";
+import { FoundExpert, isNamed } from "@/pages/prompt/expert-name";
+import { MoreRows } from "@/pages/prompt/routing/foot";
+import { RowHead } from "@/pages/prompt/routing/heat-map/heat-map";
 import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { MORE_ROWS, type RoutingState } from "@/pages/prompt/routing/routing-params";
+import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 
 import {
   alignRoutings,
@@ -35,22 +35,8 @@ const MAX_COLUMNS = 160;
 /** Smaller differences in activation are rounding errors. */
 const ROUNDING_ERROR = 1e-3;
 
-function PairHead({ pair }: { readonly pair: TokenPair }) {
-  const [a, b] = [pair.a, pair.b].map((token) => (token === null ? null : columnText(token.text)));
-  if (pair.a?.id === pair.b?.id) return <th scope="col">{a}</th>;
-  return (
-    <th scope="col" className="differs">
-      <span className="down">{a ?? "–"}</span>
-      <span className="up">{b ?? "–"}</span>
-    </th>
-  );
-}
-
-function Cell({ value, end }: { readonly value: number | undefined; readonly end: number }) {
-  const digits = end >= 4 ? 1 : 2;
-  if (value === undefined || Number(value.toFixed(digits)) === 0) return <td />;
-  return <td className={`num ${divergingClass(value, end)}`}>{formatSigned(value, digits)}</td>;
-}
+const isChanged = ({ a, b }: TokenPair) => a?.id !== b?.id;
+const headOf = (token: TokenPair["a"]) => (token === null ? "–" : columnText(token.text));
 
 interface TableProps {
   /** Pairs of aligned tokens; null for whole texts. */
@@ -63,6 +49,16 @@ interface TableProps {
 function DifferenceTable({ pairs, rows, end }: TableProps) {
   const from = pairs === null ? 0 : firstDifference(pairs);
   const shown = pairs?.slice(from, from + MAX_COLUMNS);
+  const digits = end >= 4 ? 1 : 2;
+  const cell = (row: DifferenceRow, i: number) => {
+    const value = row.cells.get(from + i) ?? 0;
+    const isShown = Number(value.toFixed(digits)) !== 0;
+    return (
+      <td key={i} className={isShown ? `num ${divergingClass(value, end)}` : undefined}>
+        {isShown && formatSigned(value, digits)}
+      </td>
+    );
+  };
   return (
     <ScrollBox className="difference-box" label="Difference by token">
       <table className="heat difference" aria-label="Differences, tokens by experts">
@@ -73,9 +69,11 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
               Score ↓
             </th>
             {shown?.map((pair, i) => (
-              <PairHead key={i} pair={pair} />
-            ))}
-            {shown === undefined &&
+              <th key={i} scope="col" className={isChanged(pair) ? "differs" : undefined}>
+                <span className={isChanged(pair) ? "down" : undefined}>{headOf(pair.a)}</span>
+                {isChanged(pair) && <span className="up">{headOf(pair.b)}</span>}
+              </th>
+            )) ??
               ["First text", "Second text"].map((name) => (
                 <th key={name} scope="col" className="sum">
                   {name}
@@ -89,24 +87,14 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
         <tbody>
           {rows.map((row) => (
             <tr key={row.expert}>
-              <th scope="row">
-                <ExpertLink
-                  expert={row.expert}
-                  label={row.info?.label ?? null}
-                  automatic={row.info?.automatic}
-                  topTokens={row.info?.top_tokens ?? []}
-                />
-              </th>
+              <RowHead expert={row.expert} info={row.info} />
               <td className="num sum">{formatFixed(row.score, 1)}</td>
-              {shown?.map((_, i) => (
-                <Cell key={i} value={row.cells.get(from + i)} end={end} />
-              ))}
-              {shown === undefined && (
-                <>
-                  <td className="num">{formatFixed(row.a)}</td>
-                  <td className="num">{formatFixed(row.b)}</td>
-                </>
-              )}
+              {shown?.map((_, i) => cell(row, i)) ??
+                ([row.a, row.b] as const).map((sum, i) => (
+                  <td key={i} className="num">
+                    {formatFixed(sum)}
+                  </td>
+                ))}
               <td className={`num sum ${shown === undefined ? divergingClass(row.change, end) : ""}`}>
                 {formatSigned(row.change, 2)}
               </td>
@@ -123,9 +111,12 @@ interface FindingProps {
   readonly rows: readonly DifferenceRow[];
 }
 
-/** The finding: how many experts differ, and which ones most. */
+/** The finding: how many experts differ, and for each text the first one, with a clear label if there is one. */
 function Finding({ run, rows }: FindingProps) {
-  const most = [rows.find(({ change }) => change < 0), rows.find(({ change }) => change > 0)];
+  const firstOf = (side: 1 | -1) => {
+    const ofSide = rows.filter(({ change }) => change * side > 0);
+    return ofSide.find(({ info }) => info !== undefined && isNamed(info)) ?? ofSide[0];
+  };
   return (
     <p className="finding">
       <b>
@@ -133,11 +124,11 @@ function Finding({ run, rows }: FindingProps) {
         {rows.length === 1 ? "differs" : "differ"}.
       </b>{" "}
       {rows.length === 0 && "Both texts activate the same experts equally strongly."}
-      {most.map(
+      {[firstOf(-1), firstOf(1)].map(
         (row, i) =>
           row !== undefined && (
             <Fragment key={row.expert}>
-              {i === 0 ? "Strongest in the first text: " : "Strongest in the second text: "}
+              {i === 0 ? "More active in the first text: " : "More active in the second: "}
               <FoundExpert info={row.info}>
                 {row.expert}, {formatSigned(row.change, 1)}
               </FoundExpert>
@@ -214,11 +205,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
       <DifferenceTable pairs={isAligned ? pairs : null} rows={shown} end={end} />
       <div className="heat-foot">
         <p className="dim">{isAligned && alignedNote(pairs)}</p>
-        {rows.length > shown.length && (
-          <Button size="small" onClick={() => setParams(({ rows }) => ({ rows: rows + MORE_ROWS }))}>
-            {formatCount(rows.length - shown.length)} more experts
-          </Button>
-        )}
+        <MoreRows hidden={rows.length - shown.length} setParams={setParams} />
       </div>
     </section>
   );

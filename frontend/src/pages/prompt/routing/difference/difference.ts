@@ -2,6 +2,7 @@
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
 import { rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { MAX_SHARED } from "@/pages/prompt/routing/routing-params";
 
 /** Token indices in the two texts; null for no counterpart. */
 interface Pair {
@@ -130,9 +131,6 @@ export const firstDifference = (pairs: readonly TokenPair[]): number =>
     0,
     pairs.findIndex(({ a, b }) => a?.id !== b?.id),
   );
-
-/** Rows of a shared map; the server accepts 64. */
-const MAX_SHARED = 32;
 
 /** The first rows as a map of the pairs, for a snapshot. */
 export function sharedDifference(run: string, pairs: readonly TokenPair[], rows: readonly DifferenceRow[]) {

@@ -123,6 +123,15 @@ export function ColumnTip({ column, predicted }: { readonly column: Column; read
   );
 }
 
+export function RowHead({ expert, info }: { readonly expert: number; readonly info: HeatRow["info"] | undefined }) {
+  const { label = null, automatic, top_tokens: topTokens = [] } = info ?? {};
+  return (
+    <th scope="row">
+      <ExpertLink expert={expert} label={label} automatic={automatic} topTokens={topTokens} />
+    </th>
+  );
+}
+
 interface CellsProps {
   readonly columns: readonly Column[];
   /** The rendered columns; one cell is in place of those on either side. */
@@ -152,14 +161,7 @@ const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
   const digits = cellDigits(end);
   return (
     <tr className={isLocked ? "rowlk" : undefined}>
-      <th scope="row">
-        <ExpertLink
-          expert={row.expert}
-          label={row.info.label}
-          automatic={row.info.automatic}
-          topTokens={row.info.top_tokens}
-        />
-      </th>
+      <RowHead {...row} />
       <Cells columns={columns} window={window}>
         {({ position }) => {
           const cell = row.cells.get(position);

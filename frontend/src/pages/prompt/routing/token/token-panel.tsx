@@ -5,16 +5,25 @@ import { useState } from "react";
 import { Link } from "react-router";
 
 import { directEffectsQuery, type Prompt } from "@/api/queries";
-import type { ExpertEffect, PredictedToken, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
+import type {
+  ExpertEffect,
+  PredictedToken,
+  RoutedExpert,
+  RoutedExpertInfo,
+  RoutingResponse,
+  RunSummary,
+} from "@/api/types";
 import { ActivationCell } from "@/components/experts/activation-cell";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
+import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Promoted, TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
 import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
+import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
 
 const MAX_TOKENS = 8;
 
@@ -90,18 +99,16 @@ const MAX_EXPERTS = 5;
 const MAX_PROMOTED = 2;
 
 interface PanelProps {
-  readonly run: string;
+  readonly run: RunSummary;
+  readonly response: RoutingResponse;
   /** The routed text. */
   readonly text: Prompt;
   readonly column: Column;
-  readonly experts: RoutingResponse["experts"];
   /** End of the heat map's colour scale. */
   readonly end: number;
   readonly predicted: Predicted;
-  /** Name of the method that replaces the MLP. */
-  readonly method: string;
-  readonly isLocked: boolean;
-  readonly lockedExpert: number | null;
+  /** Null while the column is only previewed. */
+  readonly lock: RoutingLock | null;
   readonly onRelease: () => void;
 }
 
@@ -142,14 +149,12 @@ export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false
   );
 }
 
-type TokenExpertsProps = Omit<PanelProps, "predicted" | "method" | "onRelease">;
-
-function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert }: TokenExpertsProps) {
-  const { data } = useQuery(directEffectsQuery(run, text, isLocked ? column.position : null));
+function TokenExperts({ run: { name: run }, response: { experts }, text, column, end, lock }: PanelProps) {
+  const { data } = useQuery(directEffectsQuery(run, text, lock === null ? null : column.position));
   const effects = new Map(data?.experts.map((effect) => [effect.expert, effect]));
   const [isExpanded, setExpanded] = useState(false);
   const active = mostSpecific(column.token, experts);
-  const lockedIndex = active.findIndex(({ expert }) => expert === lockedExpert);
+  const lockedIndex = active.findIndex(({ expert }) => expert === lock?.expert);
   const shown = isExpanded ? active : active.slice(0, Math.max(MAX_EXPERTS, lockedIndex + 1));
   return (
     <>
@@ -170,7 +175,7 @@ function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert 
             info={experts[routed.expert]}
             effect={effects.get(routed.expert)}
             end={end}
-            isLocked={routed.expert === lockedExpert}
+            isLocked={routed.expert === lock?.expert}
           />
         ))}
       </ul>
@@ -190,27 +195,27 @@ function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert 
 }
 
 export function TokenPanel(props: PanelProps) {
-  const { column, predicted, method, isLocked, onRelease } = props;
+  const { run, column, predicted, lock, onRelease } = props;
   return (
-    <aside className="token-panel" aria-label="Token details" data-locked={isLocked}>
+    <aside className="token-panel" aria-label="Token details" data-locked={lock !== null}>
       <section>
         <div className="pane-h">
           <h2>
-            {isLocked ? "Locked" : "Token"}: <TokenChip text={column.token.text} />
+            {lock === null ? "Token" : "Locked"}: <TokenChip text={column.token.text} />
           </h2>
           <span className="note">position {column.position}</span>
           <span className="grow" />
-          {isLocked ? (
+          {lock === null ? (
+            <span className="note">click to lock</span>
+          ) : (
             <Button size="small" variant="ghost" shortcut="release" onClick={onRelease}>
               Release
             </Button>
-          ) : (
-            <span className="note">click to lock</span>
           )}
         </div>
         <TokenExperts key={column.position} {...props} />
       </section>
-      <NextToken token={predicted?.[column.position]} method={method} />
+      <NextToken token={predicted?.[column.position]} method={methodName(run.method)} />
     </aside>
   );
 }
