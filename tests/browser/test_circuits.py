@@ -76,7 +76,7 @@ def test_the_panel_shows_effects_and_examples_and_explains_an_activation(circuit
     effects = panel(circuits).get_by_role("definition").filter(has_text=EFFECT)
     expect(effects).to_have_count(2)  # predicted and measured
     heading = panel(circuits).get_by_role("heading", name=re.compile(r"^Expert \d+, layer \d, on "))
-    selected = re.compile((experts(circuits).nth(1).get_attribute("aria-label") or "").split(",")[0] + ",")
+    selected = re.compile(" ".join((experts(circuits).nth(1).text_content() or "").split(",")[0].split()) + ",")
     expect(heading).to_have_text(selected)
     hover(experts(circuits).nth(4))
     expect(heading).not_to_have_text(selected)

@@ -7,7 +7,7 @@ import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatSigned } from "@/lib/text/format";
-import { ExpertName, expertName } from "@/pages/prompt/expert-name";
+import { ExpertName } from "@/pages/prompt/expert-name";
 
 import { graphLayers, type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
 import { effectText, expertInfo, nodeName, signClass, tokenText } from "./circuit";
@@ -95,16 +95,6 @@ function Node(props: NodeProps) {
               height: NODE_HEIGHT,
             }
       }
-      aria-label={
-        isTarget
-          ? `${nodeName(response, node)}, ${formatFixed(change)}`
-          : [
-              nodeName(response, node),
-              expertName(info),
-              `predicted ${effectText(node.predicted)}`,
-              ...(measured == null ? [] : [`measured ${effectText(measured)}`]),
-            ].join(", ")
-      }
       tabIndex={isTabStop ? 0 : -1}
       data-node={index}
       aria-pressed={index === selected}
@@ -115,13 +105,24 @@ function Node(props: NodeProps) {
       onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onHover(index)}
       onBlur={() => onHover(null)}
     >
+      <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
       {isTarget ? (
-        <span>{response.graph.label}</span>
+        <span>
+          <span>{response.graph.label}</span>
+        </span>
       ) : (
         <ExpertName info={info} {...(placed !== null && { width: placed.width - PADDING })} />
       )}
       {placed === null && !isTarget && <small> on {tokenText(response.graph, node.position)}</small>}
-      <em className="num">{isTarget ? formatFixed(change) : formatSigned(-change)}</em>
+      <em className="num">
+        {!isTarget && (
+          <i className="sr">
+            , predicted {effectText(node.predicted)}
+            {measured != null && `, measured ${effectText(measured)}`}
+          </i>
+        )}
+        <b aria-hidden={!isTarget}>{isTarget ? formatFixed(change) : formatSigned(-change)}</b>
+      </em>
     </button>
   );
 }

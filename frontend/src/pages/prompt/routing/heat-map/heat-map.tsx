@@ -339,7 +339,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   useScrollToLock(box, offsets, locked === null ? -1 : columns.findIndex(({ position }) => position === locked));
   const events = useEvents(props);
   return (
-    <ScrollBox className="heat-box" label="Experts by token" ref={box} onScroll={onScroll}>
+    <ScrollBox className="heat-box" label="Heat map" ref={box} onScroll={onScroll}>
       <table
         className="heat"
         aria-label="Activations, tokens by experts"
