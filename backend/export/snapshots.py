@@ -67,8 +67,8 @@ def names_in(session: Session, experts: Mapping[str, Collection[int]]) -> dict[t
 
 def steer_command(run: str, config: SteeringConfig) -> list[str]:
     """Words of the command that generates the same texts."""
-    flags = config.model_dump(exclude_defaults=True, exclude={"prompt", "edits", "positions"})
-    flags |= flags.pop("sampling", {})
+    flags = config.model_dump(exclude_defaults=True, exclude={"prompt", "edits", "positions", "sampling"})
+    flags |= config.sampling.model_dump()  # in full, so that the command outlives a change of the defaults
     words = [word for edit in config.edits for word in ("--edit", str(edit))]
     words += [f"--stop={text}" for text in flags.pop("stop", ())]
     words += [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]

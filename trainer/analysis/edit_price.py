@@ -79,7 +79,7 @@ class EditedPasses:
             original_SV = original.logits_BSV[0].log_softmax(-1)
             tokens += len(original_SV)
             totals_G += torch.cat(
-                [_divergence(original_SV, each.logits_BSV) for each in self.forwards(reading, groups)]
+                [_divergence(original_SV, each.logits_BSV).sum(1) for each in self.forwards(reading, groups)]
             )
         return (totals_G / tokens).clamp_min(0).tolist()
 
@@ -168,7 +168,8 @@ class PriceMeasurement:
         self._texts = unrelated_readings(language_model, runs[0], UNRELATED)
         self.total = len(self._texts) + len(ability_items())
         self.done = 0
-        self._kl_G, self._loss_G, self._tokens = torch.zeros(len(self._groups)), torch.zeros(len(self._groups)), 0
+        self._kl: list[Tensor] = []
+        self._losses: list[Tensor] = []
         self._solved: dict[AbilityKind, list[Tensor]] = {kind: [] for kind in get_args(AbilityKind)}
 
     def step(self, count: int) -> None:
@@ -178,9 +179,8 @@ class PriceMeasurement:
                 reading = self._texts[number]
                 logits_GSV = self._logits(reading)
                 original_SV = logits_GSV[0].log_softmax(-1)
-                self._kl_G += _divergence(original_SV, logits_GSV)
-                self._loss_G -= reading.continuation_log_p(logits_GSV).cpu()
-                self._tokens += len(original_SV)
+                self._kl.append(_divergence(original_SV, logits_GSV))
+                self._losses.append(-reading.continuation_log_p(logits_GSV).cpu())
             else:
                 item = ability_items()[number - len(self._texts)]
                 ids = text_ids(self._passes.language_model, self._passes.runs, item.prompt)
@@ -191,29 +191,39 @@ class PriceMeasurement:
                 logits_GSV = self._logits(right)
                 # Two continuations of one token follow the same pass.
                 others_GSV = logits_GSV if right.fed_ids == wrong.fed_ids else self._logits(wrong)
-                is_solved_G = right.continuation_log_p(logits_GSV) > wrong.continuation_log_p(others_GSV)
+                is_solved_G = right.continuation_log_p(logits_GSV).sum(1) > wrong.continuation_log_p(others_GSV).sum(1)
                 self._solved[item.kind].append(is_solved_G.cpu())
             self.done = number + 1
 
     def result(self) -> EditPrice:
         """The price, once all steps are done."""
         assert self.done == self.total
-        kl_G, loss_G = self._kl_G / self._tokens, self._loss_G / self._tokens
+        kl_GS, loss_GS = torch.cat(self._kl, 1), torch.cat(self._losses, 1)
+        change_GS = loss_GS - loss_GS[:1]
         shares = {kind: torch.stack(solved).float().mean(0) for kind, solved in self._solved.items()}
-        every_G = torch.cat([torch.stack(solved) for solved in self._solved.values()]).float().mean(0)
+        every_IG = torch.cat([torch.stack(solved) for solved in self._solved.values()]).float()
 
         def on_text(rows: slice) -> PriceOnText:
-            return PriceOnText(float(kl_G[rows].mean().clamp_min(0)), float(loss_G[rows].mean() - loss_G[0]))
+            kl_S, change_S = kl_GS[rows].mean(0), change_GS[rows].mean(0)
+            return PriceOnText(
+                float(kl_S.mean().clamp_min(0)), float(change_S.mean()), _error_of_mean(kl_S), _error_of_mean(change_S)
+            )
 
         def ability(rows: slice) -> Ability:
             return Ability(
-                all=float(every_G[rows].mean()),
+                all=float(every_IG[:, rows].mean()),
                 **{kind: float(share_G[rows].mean()) for kind, share_G in shares.items()},
             )
 
         original, edited, drawn = slice(0, 1), slice(1, 2), slice(2, None)
         return EditPrice(
-            on_text(edited), on_text(drawn), len(ability_items()), ability(original), ability(edited), ability(drawn)
+            edits=on_text(edited),
+            random=on_text(drawn),
+            items=len(ability_items()),
+            original_ability=ability(original),
+            ability=ability(edited),
+            random_ability=ability(drawn),
+            ability_error=_error_of_mean(every_IG[:, 1] - every_IG[:, 0]),
         )
 
     def _logits(self, reading: Reading) -> Tensor:
@@ -246,8 +256,13 @@ def edit_price(
     return measurement.result()
 
 
+def _error_of_mean(values: Tensor) -> float:
+    """Standard error of the mean of some values; 0 for a single one."""
+    return float(values.std() / len(values) ** 0.5) if len(values) > 1 else 0.0
+
+
 def _divergence(original_SV: Tensor, logits_GSV: Tensor) -> Tensor:
-    """Sum over positions of the KL divergence from the original distribution, [G], on the CPU."""
+    """KL divergence from the original distribution at each position, [G, S], on the CPU."""
     edited_GSV = logits_GSV.log_softmax(-1)
     kl_GSV = F.kl_div(edited_GSV, original_SV.expand_as(edited_GSV), log_target=True, reduction="none")
-    return kl_GSV.sum((1, 2)).cpu()
+    return kl_GSV.sum(2).cpu()

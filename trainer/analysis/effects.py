@@ -226,14 +226,14 @@ class Reading:
                 case SetTarget(tokens=tokens):
                     return logits_BV.log_softmax(-1)[:, sorted(set(tokens))].logsumexp(-1)
                 case ContinuationTarget():
-                    return self.continuation_log_p(forward.logits_BSV)
+                    return self.continuation_log_p(forward.logits_BSV).sum(1)
                 case ExpertTarget(run=run, expert=expert):
                     return forward.activation(self.layers[run], self.prompt_tokens - 1, expert)
 
     def continuation_log_p(self, logits_BSV: Tensor) -> Tensor:
-        """Log-probability of the continuation in each row, [B]."""
+        """Log-probability of each token of the continuation in each row, [B, S]."""
         ids_S = torch.tensor(self.ids[self.prompt_tokens :], device=logits_BSV.device)
-        return logits_BSV.log_softmax(-1).gather(2, ids_S.expand(len(logits_BSV), -1).unsqueeze(2)).sum((1, 2))
+        return logits_BSV.log_softmax(-1).gather(2, ids_S.expand(len(logits_BSV), -1).unsqueeze(2))[..., 0]
 
 
 @dataclass(frozen=True, eq=False)

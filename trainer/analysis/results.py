@@ -65,6 +65,10 @@ class PriceOnText(Documented):
     """KL divergence of the next-token distribution from the original one, in nats per token."""
     loss_increase: float
     """Loss with the edits minus loss without them, in nats per token."""
+    kl_error: float
+    """Standard error of the divergence over the tokens."""
+    loss_error: float
+    """Standard error of the loss increase over the tokens."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class EditPrice(Documented):
     """With the edits."""
     random_ability: Ability
     """With the same edits of random experts; mean of two draws."""
+    ability_error: float
+    """Standard error over the items of the change by the edits."""
 
 
 @dataclass(frozen=True)

@@ -358,38 +358,6 @@ def steering_snapshot(
 
 
 @dataclass(frozen=True)
-class StrengthSweepText(Documented):
-    """Texts at one strength, and what the edit costs; see ``strength_sweep`` for the measures."""
-
-    strength: float
-    kl: float
-    """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
-    perplexity_ratio: float
-    """Perplexity of the texts without edits, relative to the baseline texts; high for broken text."""
-    is_fluent: bool
-    """True if this ratio is at most 3."""
-    text: str
-    """First steered text."""
-    control_text: str
-    """First text with the control expert edited instead."""
-
-
-@dataclass(frozen=True)
-class StrengthSweepProgressEvent(Documented):
-    """Progress of a strength sweep."""
-
-    tokens: int
-    """Number of tokens generated so far, over all strengths."""
-    total: int
-    """Maximum number of tokens."""
-    queue_position: int = 0
-    """Number of requests that a server handles before this one."""
-    texts: tuple[StrengthSweepText, ...] = ()
-    """Strengths that have texts by now, ascending, with all figures up to here."""
-    event: Literal["progress"] = "progress"
-
-
-@dataclass(frozen=True)
 class ConceptScore(Documented):
     """How much of the texts is the expert's concept, by one measure."""
 
@@ -404,18 +372,55 @@ class ConceptScore(Documented):
 
 
 @dataclass(frozen=True)
-class StrengthSweepPoint(StrengthSweepText):
-    """Effect of one strength."""
+class StrengthSweepText(Documented):
+    """Texts at one strength, and what the edit costs; see ``strength_sweep`` for the measures."""
 
-    activation: ConceptScore
-    """Mean gate activation with which the original model reads the texts, in units of the expert's 99th percentile."""
-    promoted: ConceptScore
+    strength: float
+    kl: float
+    """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
+    perplexity_ratio: float
+    """Perplexity of the texts without edits, relative to the baseline texts; high for broken text."""
+    is_fluent: bool
+    """True if this ratio is at most 3."""
+    text: str
+    """First steered text."""
+    control_text: str
+    """First text with the control expert edited instead."""
+    activation: ConceptScore | None = None
+    """Mean gate activation with which the original model reads the texts, in units of the expert's 99th percentile.
+    Null until it is scored."""
+    promoted: ConceptScore | None = None
     """Share of the texts' tokens among the tokens that the expert promotes."""
 
     @property
     def exceeds_control(self) -> bool:
         """True if one of the concept scores exceeds the control's."""
-        return self.activation.exceeds_control or self.promoted.exceeds_control
+        return any(score is not None and score.exceeds_control for score in (self.activation, self.promoted))
+
+
+@dataclass(frozen=True)
+class StrengthSweepProgressEvent(Documented):
+    """Progress of a strength sweep."""
+
+    tokens: int
+    """Number of tokens generated so far, over all strengths."""
+    total: int
+    """Maximum number of tokens."""
+    queue_position: int = 0
+    """Number of requests that a server handles before this one."""
+    texts: tuple[StrengthSweepText, ...] = ()
+    """Strengths that have texts by now, ascending, with all figures up to here."""
+    suggested: float | None = None
+    """Strength that the figures up to here suggest; null before half of the tokens."""
+    event: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True)
+class StrengthSweepPoint(StrengthSweepText):
+    """Effect of one strength, with both scores."""
+
+    activation: ConceptScore
+    promoted: ConceptScore
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
+from types import MappingProxyType
 
 import torch
 
@@ -150,7 +151,7 @@ class StrengthSweep:
     ) -> None:
         """``steered`` has the steering of each strength in ascending order; the first also writes the baseline."""
         self._concept, self._config, self._control = concept, config, control
-        self._promoted = concept.promoted_tokens()
+        self._promoted, self._mode = concept.promoted_tokens(), config.edits[config.edit].mode
         self._baseline = _Texts()
         self._steered = {strength: _Texts() for strength in steered}
         self._controls: dict[float, _Texts] = {}
@@ -213,7 +214,7 @@ class StrengthSweep:
             self._record(texts, steering.join(batch))
             yield self._progress()
         if self.finished:
-            yield self._curve()
+            yield from self._score()
 
     def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[StrengthSweepStep]:
         """Sample the next token of each text that has not ended."""
@@ -222,53 +223,57 @@ class StrengthSweep:
                 self._record(texts, steering.advance(batch, step))
         yield self._progress()
         if self.finished:
-            yield self._curve()
+            yield from self._score()
 
     def _record(self, texts: _Texts, steps: Iterator[SteeringStep]) -> None:
         for step in steps:
             if isinstance(step, TokenEvent):
                 (self._baseline if step.variant == "baseline" else texts).add_token(step)
 
-    def _progress(self) -> StrengthSweepProgressEvent:
+    def _progress(self, scored: Mapping[float, ConceptScore] = MappingProxyType({})) -> StrengthSweepProgressEvent:
+        """Figures up to here; ``scored`` has the activation scores by strength."""
         sampling, written = self._config.sampling, [self._baseline, *(texts for _, texts in self._writers)]
         total = len(written) * sampling.samples * sampling.max_tokens
-        texts = tuple(self._text(strength) for strength, texts in self._steered.items() if texts.losses)
-        return StrengthSweepProgressEvent(sum(len(texts.losses) for texts in written), total, texts=texts)
+        tokens = sum(len(texts.losses) for texts in written)
+        texts = [self._text(each, scored.get(each)) for each, own in self._steered.items() if own.losses]
+        suggested = suggest_strength(texts, self._mode) if self.finished or 2 * tokens >= total else None
+        return StrengthSweepProgressEvent(tokens, total, texts=tuple(texts), suggested=suggested)
 
-    def _text(self, strength: float) -> StrengthSweepText:
+    def _text(self, strength: float, activation: ConceptScore | None) -> StrengthSweepText:
         texts = self._steered[strength]
+        control = self._controls.get(strength, texts)
         ratio = math.exp(min(fmean(texts.losses) - fmean(self._baseline.losses), 50.0))
+        shares = {
+            ids: fmean(token in self._promoted for token in ids) for ids in (*texts.ids.values(), *control.ids.values())
+        }
         return StrengthSweepText(
             strength=strength,
             kl=fmean(texts.kl),
             perplexity_ratio=ratio,
             is_fluent=ratio <= MAX_PERPLEXITY_RATIO,
             text=texts.first,
-            control_text=self._controls.get(strength, texts).first,
+            control_text=control.first,
+            activation=activation,
+            promoted=_compared(texts, control, shares, MIN_PROMOTED) if control.losses else None,
         )
 
-    def _curve(self) -> StrengthSweepDoneEvent:
-        written = [*self._steered.values(), *self._controls.values()]
-        activations = self._concept.mean_activations([ids for texts in written for ids in texts.ids.values()])
-        promoted = {ids: fmean(token in self._promoted for token in ids) for ids in activations}
-        points = []
+    def _score(self) -> Iterator[StrengthSweepStep]:
+        """Score the texts by strength, the smallest first; yield progress after each, then the result."""
+        scored: dict[float, ConceptScore] = {}
         for strength, texts in self._steered.items():
             control = self._controls.get(strength, texts)
-            point = StrengthSweepPoint(
-                **vars(self._text(strength)),
-                activation=_compared(texts, control, activations, MIN_ACTIVATION),
-                promoted=_compared(texts, control, promoted, MIN_PROMOTED),
-            )
-            points.append(point)
-        mode = self._config.edits[self._config.edit].mode
-        suggested = suggest_strength(points, mode)
-        return StrengthSweepDoneEvent(
+            means = self._concept.mean_activations([*texts.ids.values(), *control.ids.values()])
+            scored[strength] = _compared(texts, control, means, MIN_ACTIVATION)
+            yield self._progress(scored)
+        points = [StrengthSweepPoint(**vars(self._text(strength, score))) for strength, score in scored.items()]
+        suggested = suggest_strength(points, self._mode)
+        yield StrengthSweepDoneEvent(
             points=tuple(points),
             baseline_loss=fmean(self._baseline.losses),
             baseline_text=self._baseline.first,
             control=self._control,
             suggested=suggested,
-            verdict=sweep_verdict(points, suggested, mode),
+            verdict=sweep_verdict(points, suggested, self._mode),
             promoted=tuple(self._promoted.values()),
             seconds=time.monotonic() - self._started,
         )
@@ -283,7 +288,7 @@ def at_strength(config: StrengthSweepConfig, strength: float, expert: int | None
     return SteeringConfig(**{name: getattr(config, name) for name in SteeringConfig.model_fields} | {"edits": edits})
 
 
-def suggest_strength(points: Sequence[StrengthSweepPoint], mode: EditMode) -> float | None:
+def suggest_strength(points: Sequence[StrengthSweepText], mode: EditMode) -> float | None:
     """Suggested strength by the rule above, for ``points`` in ascending order."""
     fluent = (point for point in points if point.is_fluent)
     return next((each.strength for each in fluent if each.strength > NEUTRAL[mode] and each.exceeds_control), None)
@@ -334,7 +339,8 @@ def _compared(
     steered: _Texts, control: _Texts, scores: Mapping[TokenIds, float], smallest_difference: float
 ) -> ConceptScore:
     """A concept score of both, with the standard error of their difference over the samples."""
-    pairs = [(scores[ids], scores[control.ids[sample]]) for sample, ids in steered.ids.items()]
+    both = steered.ids.keys() & control.ids.keys()
+    pairs = [(scores[steered.ids[sample]], scores[control.ids[sample]]) for sample in sorted(both)]
     differences = [ours - theirs for ours, theirs in pairs]
     error = stdev(differences) / math.sqrt(len(pairs)) if len(pairs) > 1 else 0.0
     mean, control_mean = fmean(ours for ours, _ in pairs), fmean(theirs for _, theirs in pairs)

@@ -153,7 +153,12 @@ async def _steering(services: Services, run: str, request: SteeringSnapshot) -> 
         for variant in (request.baseline, request.steered)
     ]
     kl = [] if request.kl_nats is None else [("KL", f"{request.kl_nats:.2f} nats per token")]
-    return steering_snapshot(run, prompt, config.edits, texts, origin, [*kl, *steering_facts(settings)])
+    # A chat is shown without the special tokens of its template, which only the command needs.
+    turns = [f"{turn.role}: {turn.text}" for turn in config.turns]
+    if config.turns and config.turns[-1].role != "assistant":
+        turns.append("assistant: ")
+    shown = "\n\n".join(turns) or prompt
+    return steering_snapshot(run, shown, config.edits, texts, origin, [*kl, *steering_facts(settings)])
 
 
 async def _circuit(services: Services, request: CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:

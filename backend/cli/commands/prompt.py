@@ -183,10 +183,11 @@ def _format_steered(result: SteeredGeneration) -> str:
 
 
 def _format_price(price: EditPrice) -> str:
-    changes = (("KL divergence", "kl", ".4f"), ("loss", "loss_increase", "+.4f"))
+    changes = (("KL divergence", "kl", "kl_error", ".4f"), ("loss", "loss_increase", "loss_error", "+.4f"))
     on_text = " and ".join(
-        f"{what} {getattr(price.edits, name):{form}} (random experts {getattr(price.random, name):{form}})"
-        for what, name, form in changes
+        f"{what} {getattr(price.edits, name):{form}} ± {2 * getattr(price.edits, error):.4f} "
+        f"(random experts {getattr(price.random, name):{form}})"
+        for what, name, error, form in changes
     )
     kinds = ", ".join(
         f"{kind} {getattr(price.original_ability, kind):.0%} → {getattr(price.ability, kind):.0%}"
@@ -195,7 +196,7 @@ def _format_price(price: EditPrice) -> str:
     return (
         f"price on unrelated text: {on_text} nats per token\n"
         f"ability: {price.original_ability.all:.1%} → {price.ability.all:.1%} of {price.items} items right "
-        f"(random experts {price.random_ability.all:.1%}); {kinds}"
+        f"± {200 * price.ability_error:.1f} points (random experts {price.random_ability.all:.1%}); {kinds}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import stdev
 
 import pytest
 import torch
@@ -257,6 +258,7 @@ def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, m
     assert price.edits.kl == pytest.approx(kl / tokens, rel=1e-3)
     assert price.edits.loss_increase == pytest.approx((losses[1] - losses[0]) / tokens, abs=1e-5)
     assert price.random.kl > 0 and price.items == 3
+    assert 0 < price.edits.kl_error < price.edits.kl and price.edits.loss_error > 0
 
     def log_p(edits: Sequence[Edit], prompt: str, text: str) -> float:
         start = prompt_ids(language_model, prompt)
@@ -264,6 +266,7 @@ def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, m
         log_p_TV = hooked(language_model, runs, edits, ids[:-1])
         return sum(float(log_p_TV[place - 1, ids[place]]) for place in range(len(start), len(ids)))
 
+    outcomes: list[list[float]] = []
     for ability, edits in ((price.original_ability, ()), (price.ability, named)):
         solved = {
             each.kind: float(log_p(edits, each.prompt, each.right) > log_p(edits, each.prompt, each.wrong))
@@ -271,12 +274,16 @@ def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, m
         }
         assert {kind: getattr(ability, kind) for kind in solved} == solved
         assert ability.all == pytest.approx(sum(solved.values()) / 3)
+        outcomes.append([*solved.values()])
+    changes = [float(edited - original) for original, edited in zip(*outcomes, strict=True)]
+    assert price.ability_error == pytest.approx(stdev(changes) / 3**0.5)
 
 
 def test_edits_that_change_nothing_cost_nothing_and_those_with_conditions_are_rejected(world: World) -> None:
     runs = runs_of(world)
     price = edit_price(world.language_model, runs[:1], [Edit(expert=3, mode="scale", strength=1)])
     assert (price.edits.kl, price.edits.loss_increase) == (0, 0)
+    assert (price.edits.kl_error, price.edits.loss_error, price.ability_error) == (0, 0, 0)
     assert price.ability == price.original_ability == price.random_ability
     with pytest.raises(UserError, match="with a condition cannot be measured: 3:add:1@generated"):
         edit_price(world.language_model, runs, [Edit.model_validate("3:add:1@generated")])

@@ -74,7 +74,14 @@ def test_texts_so_far_appear_strength_by_strength_and_grow_into_the_result(world
     shown = [step.texts for step in steps if isinstance(step, StrengthSweepProgressEvent)]
     assert [len(texts) for texts in shown[:5]] == [1, 2, 3, 3, 3]
     assert [each.strength for each in shown[-1]] == [0.0, 1.0, 2.0]
-    for point, *growing in zip(curve_of(steps).points, *shown[4:], strict=True):
+    early, *_, last = (step for step in steps if isinstance(step, StrengthSweepProgressEvent))
+    result = curve_of(steps)
+    assert (early.suggested, last.suggested) == (None, result.suggested)
+    assert [each.activation is not None for each in shown[-2]] == [True, True, False]
+    assert [(each.activation, each.promoted) for each in shown[-1]] == [
+        (each.activation, each.promoted) for each in result.points
+    ]
+    for point, *growing in zip(result.points, *shown[4:], strict=True):
         assert all(point.text.startswith(each.text) for each in growing)
         assert all(point.control_text.startswith(each.control_text) for each in growing)
         assert (point.kl, point.perplexity_ratio) == (growing[-1].kl, growing[-1].perplexity_ratio)

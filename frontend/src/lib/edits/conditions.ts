@@ -1,16 +1,16 @@
 /** Conditions of edits, written as on the command line: `@when:12>median@first:20`. */
 
+/** The activation exceeds `above`, or is at most `at_most`: in units of the expert's 99th percentile, or the median over
+ * its active tokens. */
 export interface GateTest {
   readonly expert: number;
   /** The expert's run, if it is not that of the edited expert. */
-  readonly run?: string;
-  /** `>`: the activation exceeds the level; `<=`: it does not. */
-  readonly sign: ">" | "<=";
-  /** Activation in units of the expert's 99th percentile, or the median over its active tokens. */
-  readonly level: number | "median";
+  readonly run?: string | null;
+  readonly above?: number | "median" | null;
+  readonly at_most?: number | "median" | null;
 }
 
-/** All parts must hold on a token. Counts are generated tokens; null for no limit. */
+/** All parts must hold on a token, as in HTTP requests. Counts are generated tokens; null for no limit. */
 export interface Condition {
   readonly gates: readonly GateTest[];
   readonly scope: "all" | "generated" | "prompt";
@@ -33,7 +33,7 @@ export function parseGateTest(text: string): GateTest | null {
   const { run, expert, sign, level } = GATE_TEST.exec(text)?.groups ?? {};
   const value = level === "median" ? level : Number(level);
   if (expert === undefined || Number.isNaN(value)) return null;
-  return { expert: Number(expert), sign: sign === ">" ? ">" : "<=", level: value, ...(run !== undefined && { run }) };
+  return { expert: Number(expert), ...(run !== undefined && { run }), [sign === ">" ? "above" : "at_most"]: value };
 }
 
 function parseClause({
@@ -57,14 +57,16 @@ export function parseCondition(text: string): Condition | null {
   for (const match of text.matchAll(CLAUSE)) {
     const part = parseClause(match.groups ?? {});
     if (part === null) return null;
-    condition = "sign" in part ? { ...condition, gates: [...condition.gates, part] } : { ...condition, ...part };
+    condition = "expert" in part ? { ...condition, gates: [...condition.gates, part] } : { ...condition, ...part };
   }
   return condition;
 }
 
-function formatGateTest({ run, expert, sign, level }: GateTest): string {
-  return `${run === undefined ? "" : `${run}/`}${expert}${sign}${level}`;
-}
+const isAbove = ({ above }: GateTest) => above != null;
+const levelOf = ({ above, at_most }: GateTest) => above ?? at_most ?? 0;
+
+const formatGateTest = (test: GateTest) =>
+  `${test.run == null ? "" : `${test.run}/`}${test.expert}${isAbove(test) ? ">" : "<="}${levelOf(test)}`;
 
 /** Inverse of `parseCondition`; empty for `ALWAYS`. */
 export function formatCondition(condition: Condition): string {
@@ -80,11 +82,11 @@ export function formatCondition(condition: Condition): string {
 const SCOPES = { all: [], generated: ["in the answer"], prompt: ["in the prompt"] } as const;
 
 /** `expert 12 is above its median`. */
-export function describeGateTest({ run, expert, sign, level }: GateTest): string {
-  const name = `expert ${run === undefined ? "" : `${run}/`}${expert}`;
-  if (level === 0) return `${name} is ${sign === ">" ? "active" : "inactive"}`;
-  const value = level === "median" ? "its median" : `${level} × p99`;
-  return `${name} is ${sign === ">" ? "above" : "at most"} ${value}`;
+export function describeGateTest(test: GateTest): string {
+  const name = `expert ${test.run == null ? "" : `${test.run}/`}${test.expert}`;
+  const level = levelOf(test);
+  if (level === 0) return `${name} is ${isAbove(test) ? "active" : "inactive"}`;
+  return `${name} is ${isAbove(test) ? "above" : "at most"} ${level === "median" ? "its median" : `${level} × p99`}`;
 }
 
 /** `in the answer, first 20 tokens, when expert 12 is above its median`; `always` without a condition. */
@@ -99,34 +101,4 @@ export function describeCondition(condition: Condition): string {
     ...(gates.length === 0 ? [] : [`when ${gates.map(describeGateTest).join(" and ")}`]),
   ];
   return parts.length === 0 ? "none" : parts.join(", ");
-}
-
-/** The condition in HTTP requests and saved sessions. */
-interface HttpCondition {
-  readonly gates?: readonly {
-    readonly expert: number;
-    readonly run?: string | null;
-    readonly above?: number | "median" | null;
-    readonly at_most?: number | "median" | null;
-  }[];
-  readonly scope?: Condition["scope"];
-  readonly first?: number | null;
-  readonly ramp?: number | null;
-  readonly fade?: number | null;
-  readonly until?: string | null;
-}
-
-export function readHttpCondition({ gates = [], ...others }: HttpCondition): Condition {
-  const tests = gates.map(({ expert, run, above, at_most: upper }): GateTest => {
-    const level = above == null ? (["<=", upper ?? 0] as const) : ([">", above] as const);
-    return { expert, sign: level[0], level: level[1], ...(run != null && { run }) };
-  });
-  return { ...ALWAYS, ...others, gates: tests };
-}
-
-export function toHttpCondition({ gates, ...others }: Condition) {
-  return {
-    ...others,
-    gates: gates.map(({ sign, level, ...test }) => ({ ...test, [sign === ">" ? "above" : "at_most"]: level })),
-  };
 }

@@ -3,7 +3,7 @@
  * after `@`.
  */
 
-import { ALWAYS, type Condition, formatCondition, parseCondition, toHttpCondition } from "./conditions";
+import { ALWAYS, type Condition, formatCondition, parseCondition } from "./conditions";
 
 export const EDIT_MODES = ["scale", "add", "set", "ablate"] as const;
 export type EditMode = (typeof EDIT_MODES)[number];
@@ -53,7 +53,7 @@ export function withCondition({ expert, mode, strength, run }: Edit, when: Condi
 
 /** The edit in HTTP requests. */
 export function toHttpEdit({ when, ...edit }: Edit) {
-  return { ...edit, ...(when !== undefined && { when: toHttpCondition(when) }) };
+  return { ...edit, ...(when !== undefined && { when: { ...when, gates: [...when.gates] } }) };
 }
 
 function parseEdit(text: string): Edit | null {

@@ -1,7 +1,7 @@
 /** Home: experts that change a text by a slider, and the ways into the dashboard. */
 
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { type ReactNode, useEffect, useMemo } from "react";
+import { type ReactNode, useEffect, useMemo, useState } from "react";
 import { Link } from "react-router";
 
 import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
@@ -10,7 +10,6 @@ import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
 import { PromptBox } from "@/components/prompt/prompt-box";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { useComparedLinks } from "@/components/runs/compared-run";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
@@ -31,6 +30,7 @@ import { useBestExperts } from "@/hooks/use-best-experts";
 import { useDraggedValue } from "@/hooks/use-dragged-value";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { numberParam, textParam, useUrlState } from "@/hooks/use-url-state";
+import { rememberPrompt } from "@/lib/browser/last-prompt";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
@@ -51,7 +51,7 @@ const HOME_PARAMS = {
   /** An expert to show instead of the session. */
   expert: numberParam(null, { min: 0 }),
 };
-const EXAMPLES = 3;
+const EXAMPLES = 2;
 /** Several experts often have their strongest examples in one text, which is shown once. */
 const FETCHED_EXAMPLES = 12;
 /** Tokens of an example before and after its strongest one. */
@@ -130,6 +130,11 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
     start({ ...request, edits: edits.map(toHttpEdit), sampling: { ...request.sampling, max_tokens: MAX_TOKENS } });
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the edits as text
   }, [isStored, request, text, start]);
+  // The prompt follows to other pages once the model has read it, so one that is too long does not.
+  const isRead = !isStored && generation.status === "done";
+  useEffect(() => {
+    if (isRead) rememberPrompt(request.prompt ?? "");
+  }, [isRead, request.prompt]);
   return useMemo(() => {
     if (stored !== undefined) {
       const pieces = stored.tokens.map(({ delta_log_probability: value, ...token }, index): Piece => ({
@@ -236,21 +241,17 @@ function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edit
       </h1>
       <p className="ink2">
         This layer’s MLP in {run.language_model_name} is replaced by a <Term id="mxd">Mixture of Decoders</Term>: linear
-        maps called experts, of which {activeK(run)} are active on each token. Run{" "}
-        <Link className="link mono" to={links.run(run.name)}>
-          {run.name}
-        </Link>
-        {name === run.name ? (
-          "."
-        ) : (
-          <>
-            ; the other pages show {name}.{" "}
-            <Link className="link" to={links.page("home")}>
-              Switch to {run.name}
-            </Link>
-          </>
-        )}
+        maps called experts, of which {activeK(run)} are active on each token.
       </p>
+      {name !== run.name && (
+        <p className="hero-run ink2">
+          This example uses the run <b className="mono">{run.name}</b>. The menu at the top is set to{" "}
+          <b className="mono">{name}</b>, which the other pages show.{" "}
+          <Link className="link" to={links.page("home")}>
+            Switch to {run.name}
+          </Link>
+        </p>
+      )}
     </header>
   );
 }
@@ -261,13 +262,14 @@ function useHero({ run, request, edits, texts }: HeroProps) {
   const prompt = params.prompt?.trim() ? params.prompt : (request.prompt ?? "");
   const initial = edits[0]?.strength ?? 0;
   const slider = useDraggedValue(params.strength ?? initial, (strength) => setParams({ strength }));
-  const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text === request.prompt ? null : text }), null);
+  const [typed, setTyped] = useState({ prompt, text: prompt });
+  const draft = typed.prompt === prompt ? typed.text : prompt;
+  const setDraft = (text: string) => setTyped({ prompt, text });
   /** Without a prompt it returns to the example. */
   const submit = () => {
-    if (draft.text.trim() === "") {
-      draft.setText(request.prompt ?? "");
-      setParams({ prompt: null });
-    } else draft.commit();
+    const isExample = draft.trim() === "" || draft === request.prompt;
+    setDraft(draft.trim() === "" ? prompt : draft);
+    setParams({ prompt: isExample ? null : draft });
   };
   const changed = useMemo(() => ({ ...request, prompt }), [request, prompt]);
   // While the slider is dragged only stored texts follow; a generation starts on release.
@@ -281,6 +283,7 @@ function useHero({ run, request, edits, texts }: HeroProps) {
     prompt,
     slider,
     draft,
+    setDraft,
     submit,
     strength,
     shownEdits,
@@ -316,7 +319,7 @@ function HeroTexts({ prompt, text, strength, original }: HeroTextsProps) {
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
   const { run, edits } = props;
-  const { prompt, slider, draft, submit, strength, shownEdits, text, original, stops } = useHero(props);
+  const { prompt, slider, draft, setDraft, submit, strength, shownEdits, text, original, stops } = useHero(props);
   const experts = edits.map(({ expert }) => expert);
   const examples = useDistinctExamples(run.name, experts);
   return (
@@ -334,8 +337,8 @@ function Hero(props: HeroProps) {
         <PromptBox
           label="Prompt to continue"
           placeholder="Type the beginning of a text, then press Enter"
-          value={draft.text}
-          onChange={draft.setText}
+          value={draft}
+          onChange={setDraft}
           onSubmit={submit}
           onOpen="leave-focus"
           onEnter="submit"

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
+from mxd.backend.api.routes import snapshots
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
 from tests.helpers.runs import World
@@ -89,7 +90,22 @@ def test_texts(live_client: TestClient) -> None:
     assert facts["scope of edits"] == "all tokens"
     assert "+1 adds the 99th percentile" in files["html"]
     command = html.unescape(re.findall("<pre>(.*)</pre>", files["html"])[0])
-    assert command == f"mxd steer small '{HOSTILE}' --edit 3:add:2 --edit 5:ablate@first:2 --stop=. --stop=-x --seed 7"
+    edits, sampling = "--edit 3:add:2 --edit 5:ablate@first:2 --stop=. --stop=-x", "--max-tokens 64 --temperature 0.7"
+    rest = "--top-p 0.95 --top-k 0 --repetition-penalty 1.1 --seed 7 --samples 1"
+    assert command == f"mxd steer small '{HOSTILE}' {edits} {sampling} {rest}"
+
+
+def test_a_chat_is_shown_without_its_template(live_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def template(*_: object) -> str:
+        return "<|im_start|>user\nthe fox<|im_end|>\n<|im_start|>assistant\n"
+
+    monkeypatch.setattr(snapshots, "prompt_text", template)
+    token = {"id": 5, "text": "runs", "delta_log_probability": 0.0}
+    request = {"turns": [{"role": "user", "text": "the fox"}], "edits": ["3:add:2"]}
+    files = made(live_client, {"kind": "steering", "request": request, "baseline": [[token]], "steered": [[token]]})
+    shown, command = html.unescape(files["html"]).split("<pre>")
+    assert "user: the fox\n\nassistant: " in shown
+    assert "im_end" not in shown and "im_end" in command
 
 
 def test_a_circuit(live_client: TestClient) -> None:

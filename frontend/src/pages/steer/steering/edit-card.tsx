@@ -176,7 +176,7 @@ interface StrengthSliderProps {
 }
 
 function StrengthSlider({ edit, value, onDrag, onChange }: StrengthSliderProps) {
-  const { min, max, step, neutral, ticks } = editScale(edit.mode);
+  const { min, max, step, neutral, ticks } = editScale(edit);
   return (
     <Slider
       label={`Strength of expert ${edit.expert}`}
@@ -343,7 +343,7 @@ export function EditCard(props: EditCardProps) {
             digits={strengthDigits(Number(value.toFixed(3)))}
             min={-MAX_STRENGTH}
             max={MAX_STRENGTH}
-            prefix={editScale(edit.mode).sign}
+            prefix={editScale(edit).sign}
             onCommit={setStrength}
           />
         ) : (

@@ -1,7 +1,7 @@
 /** The tray on the Steering page: one card per edit, and ways to add experts. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Fragment, type KeyboardEvent, type ReactNode, useState } from "react";
+import { Fragment, type KeyboardEvent, useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
@@ -33,7 +33,7 @@ import { MAX_EDITS } from "./steering-params";
 import type { VariantText } from "./texts/generation";
 
 import { EditCard } from "./edit-card";
-import { measureActivity } from "./edit-notes";
+import { describePrice, measureActivity } from "./edit-notes";
 
 interface Choice {
   readonly id: string;
@@ -148,50 +148,46 @@ function Price({ price }: { readonly price: EditPrice }) {
   const { edits, random, original_ability: original, ability, random_ability: randomAbility, items } = price;
   const kinds = KINDS.map((kind) => `${kind} ${percent(original[kind])} → ${percent(ability[kind])}`).join(", ");
   const rows = [
-    ["KL divergence", formatFixed(edits.kl), formatFixed(random.kl)],
-    ["Loss", formatSigned(edits.loss_increase), formatSigned(random.loss_increase)],
-    ["Ability", `${percent(original.all)} → ${percent(ability.all)}`, percent(randomAbility.all)],
+    ["KL, nats", formatFixed(edits.kl), 2 * edits.kl_error, formatFixed(random.kl)],
+    ["Loss, nats", formatSigned(edits.loss_increase), 2 * edits.loss_error, formatSigned(random.loss_increase)],
+    [
+      "Ability, points",
+      formatSigned(100 * (ability.all - original.all), 1),
+      200 * price.ability_error,
+      formatSigned(100 * (randomAbility.all - original.all), 1),
+    ],
   ] as const;
   return (
     <div role="status">
-      <dl title={`Share of ${items} items: ${kinds}`}>
-        {rows.map(([name, own, ofRandom]) => (
+      <p className={ability.all < original.all - 2 * price.ability_error ? "card-note warn" : "card-note"}>
+        {describePrice(price)}
+      </p>
+      <dl title={`${items} items solved: ${percent(original.all)} → ${percent(ability.all)} (${kinds})`}>
+        {rows.map(([name, own, interval, ofRandom]) => (
           <Fragment key={name}>
             <dt>{name}</dt>
             <dd>
-              {own} <small>random {ofRandom}</small>
+              {own} ± {formatFixed(interval, name === "Ability, points" ? 1 : 2)} <small>random {ofRandom}</small>
             </dd>
           </Fragment>
         ))}
       </dl>
-      <p>KL divergence and loss in nats per token. Random: the same edits of random experts.</p>
     </div>
   );
 }
 
-interface PaneProps {
-  readonly label: string;
-  readonly title: string;
-  /** The pane's button. */
-  readonly action: ReactNode;
-  readonly children: ReactNode;
+interface MeasuresProps {
+  readonly run: string;
+  readonly edits: readonly Edit[];
+  /** Address of the sweep that suggests a strength; null on its own page. */
+  readonly sweepUrl: string | null;
 }
 
-/** What can be measured of the tray, below its cards. */
-function MeasurePane({ label, title, action, children }: PaneProps) {
-  return (
-    <section className="edit-price" aria-label={label}>
-      <header>
-        <h3>{title}</h3>
-        {action}
-      </header>
-      {children}
-    </section>
-  );
-}
-
-/** What the tray costs where nothing should change: on unrelated text and in an ability test, beside random experts. */
-function EditPricePane({ run, edits }: { readonly run: string; readonly edits: readonly Edit[] }) {
+/**
+ * What can be measured of the tray: the best strength, and what the edits cost where nothing should change: on unrelated
+ * text and in an ability test, beside random experts.
+ */
+function Measures({ run, edits, sweepUrl }: MeasuresProps) {
   const [measured, setMeasured] = useState<{ readonly key: string; readonly price: EditPrice } | null>(null);
   const work = useStreamedWork<PriceRequest, PriceProgressEvent, PriceDoneEvent>(
     (request, signal) => streamPrice(run, request, signal),
@@ -202,35 +198,42 @@ function EditPricePane({ run, edits }: { readonly run: string; readonly edits: r
   const { done = 0, total = 0 } = work.progress ?? {};
   const hasCondition = edits.some((edit) => edit.when !== undefined);
   const isWorking = work.status === "working";
-  const button = isWorking ? (
-    <Button size="small" icon="stop" onClick={work.stop}>
-      Stop
-    </Button>
-  ) : (
-    price === null && (
-      <Button size="small" icon="chart" disabled={hasCondition} onClick={() => work.start(request)}>
-        Measure
-      </Button>
-    )
-  );
   return (
-    <MeasurePane label="Price of the edits" title="Side effects on other text" action={button}>
-      {isWorking && (
+    <section className="measures" aria-label="Measures of the tray">
+      <div className="measure-actions">
+        {edits.some(hasStrength) && sweepUrl !== null && (
+          <LinkButton size="small" icon="chart" to={sweepUrl}>
+            Suggest a strength
+          </LinkButton>
+        )}
+        {isWorking ? (
+          <Button size="small" icon="stop" onClick={work.stop}>
+            Stop
+          </Button>
+        ) : (
+          price === null && (
+            <Button size="small" icon="probing" disabled={hasCondition} onClick={() => work.start(request)}>
+              Measure side effects
+            </Button>
+          )
+        )}
+      </div>
+      {isWorking ? (
         <label className="dim">
           <progress {...(done > 0 && { value: done / total })} /> {done} of {total || "…"} texts
           <Remaining done={done} total={total} every={ITEMS_PER_STEP} />
         </label>
-      )}
-      {work.failure !== null && <p className="bad">{work.failure}</p>}
-      {price !== null && <Price price={price} />}
-      {price === null && !isWorking && (
-        <p>
-          {hasCondition
-            ? "Edits with conditions have no price, because they may not apply to other text."
-            : "KL divergence, loss and a 200-item ability test, beside random experts. Takes about half a minute."}
+      ) : price !== null ? (
+        <Price price={price} />
+      ) : (
+        <p className={work.failure === null ? "card-note" : "card-note bad"}>
+          {work.failure ??
+            (hasCondition
+              ? "Edits with conditions have no side effects to measure, because they may not apply to other text."
+              : "Side effects: on unrelated text and a 200-item ability test, beside random experts.")}
         </p>
       )}
-    </MeasurePane>
+    </section>
   );
 }
 
@@ -274,13 +277,10 @@ function neutralise(edits: readonly Edit[]): readonly Edit[] {
   );
 }
 
-interface EditListProps {
+interface EditListProps extends Omit<MeasuresProps, "run"> {
   readonly run: RunSummary;
-  readonly edits: readonly Edit[];
   readonly routing: RoutingResponse | undefined;
   readonly steered: VariantText;
-  /** Address of the sweep that suggests a strength; null on its own page. */
-  readonly sweepUrl: string | null;
   /** Called before an edit changes, to commit the prompt being typed. */
   readonly onBeforeChange: () => void;
   readonly onReset: (edits: readonly Edit[]) => void;
@@ -345,20 +345,7 @@ export function EditList({ run, edits, routing, steered, sweepUrl, onBeforeChang
           ))}
         </ol>
       )}
-      {edits.some(hasStrength) && sweepUrl !== null && (
-        <MeasurePane
-          label="Strength"
-          title="Strength"
-          action={
-            <LinkButton size="small" icon="chart" to={sweepUrl}>
-              Suggest a strength
-            </LinkButton>
-          }
-        >
-          <p>Texts at seven strengths, beside those of a random expert. Takes about a quarter of a minute.</p>
-        </MeasurePane>
-      )}
-      {!isEmpty && <EditPricePane run={run.name} edits={edits} />}
+      {!isEmpty && <Measures run={run.name} edits={edits} sweepUrl={sweepUrl} />}
     </section>
   );
 }

@@ -1,30 +1,56 @@
 import { describe, expect, it } from "vitest";
 
-import type { RoutingResponse, TokenEvent } from "@/api/types";
+import type { EditPrice, RoutingResponse, TokenEvent } from "@/api/types";
+import type { StrengthEdit } from "@/lib/edits/edits";
 import { NO_GENERATION } from "./texts/generation";
 
-import { describeStrength, editScale, hasNoEffect, isExcessive, measureActivity } from "./edit-notes";
+import { describePrice, describeStrength, editScale, hasNoEffect, isExcessive, measureActivity } from "./edit-notes";
 
 const STATISTICS = { max_activation: 5, p99: 4 };
 
 describe("the slider of an edit", () => {
   it("is neutral where the edit has no effect", () => {
-    expect(editScale("scale")).toMatchObject({ min: 0, max: 8, neutral: 1, sign: "×" });
-    expect(editScale("add")).toMatchObject({ min: -8, max: 8, neutral: 0, sign: "+" });
-    expect(editScale("set")).toMatchObject({ min: 0, max: 8, neutral: 0, sign: "=" });
+    const scaleOf = (mode: StrengthEdit["mode"], strength = 2) => editScale({ expert: 1, mode, strength });
+    expect(scaleOf("scale")).toMatchObject({ min: 0, max: 8, neutral: 1, sign: "×" });
+    expect(scaleOf("add")).toMatchObject({ min: -4, max: 4, neutral: 0, sign: "+" });
+    expect(scaleOf("set")).toMatchObject({ min: 0, max: 4, neutral: 0, sign: "=" });
+    expect(scaleOf("add", -6.5)).toMatchObject({ min: -7, max: 7 });
+    expect(scaleOf("scale").ticks.map(({ label }) => label)).toEqual(["0", "×1", "×8"]);
+  });
+
+  it("has a price with a verdict", () => {
+    const price = (kl: number, ability: number): EditPrice => {
+      const all = (share: number) => ({ all: share, facts: share, arithmetic: share, grammar: share });
+      const onText = { loss_increase: 0.1, kl_error: 0.02, loss_error: 0.02 };
+      const abilities = { original_ability: all(0.9), ability: all(ability), random_ability: all(0.9) };
+      return {
+        edits: { ...onText, kl },
+        random: { ...onText, kl: 0.1 },
+        items: 200,
+        ...abilities,
+        ability_error: 0.01,
+      };
+    };
+    expect(describePrice(price(0.3, 0.85))).toBe(
+      "Costly: changes other text 3.0 × as much as random experts, and solves 5.0 ± 2.0 points fewer items.",
+    );
+    expect(describePrice(price(0.12, 0.89))).toBe(
+      "Changes other text about as much as random experts, without a clear loss of ability.",
+    );
+    expect(describePrice(price(0.01, 0.9))).toContain("Cheap: changes other text less");
   });
 
   it("describes the strength as an activation", () => {
     expect(describeStrength("add", 2.5, STATISTICS)).toBe(
-      "Adds 10.0 (2.5 × its 99th percentile) on each edited token. The largest in the index is 5.0. Steering usually needs more than the natural range.",
+      "Adds 10.0 on each edited token (2.5 × p99). The largest in the index is 5.0.",
     );
     expect(describeStrength("add", -1, STATISTICS)).toBe(
-      "Subtracts 4.0 (1.0 × its 99th percentile) on each edited token. The largest in the index is 5.0.",
+      "Subtracts 4.0 on each edited token (1.0 × p99). The largest in the index is 5.0.",
     );
     expect(describeStrength("set", 0.5, STATISTICS)).toBe(
-      "Sets its activation to 2.0 (0.5 × its 99th percentile) on each edited token. The largest in the index is 5.0.",
+      "Sets its activation to 2.0 on each edited token (0.5 × p99). The largest in the index is 5.0.",
     );
-    expect(describeStrength("add", 1.75, STATISTICS)).toContain("Adds 7.0 (1.75 × ");
+    expect(describeStrength("add", 1.75, STATISTICS)).toContain("Adds 7.0 on each edited token (1.75 × ");
     expect(describeStrength("scale", 4, STATISTICS)).toBe("");
     expect(describeStrength("add", 4, null)).toBe("");
   });

@@ -1,23 +1,24 @@
 /** What a card says of its edit: the range of its slider, its strength, and whether it can have an effect. */
 
-import type { ExpertRow, RoutingResponse } from "@/api/types";
+import type { EditPrice, ExpertRow, RoutingResponse } from "@/api/types";
 import type { SliderTick } from "@/components/ui/slider";
 import { type Edit, type EditMode, NEUTRAL_STRENGTH, type StrengthEdit, strengthDigits } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import type { VariantText } from "./texts/generation";
 
-/** Upper end of all sliders: a factor of 8, or 8 units. */
-const MAX = 8;
-const STEP = 0.1;
+/** Usual end of the sliders: steering rarely takes more. A typed strength beyond it extends its slider. */
+const USUAL_MAX: Readonly<Record<StrengthEdit["mode"], number>> = { scale: 8, add: 4, set: 4 };
+const SIGNS: Readonly<Record<StrengthEdit["mode"], string>> = { scale: "×", add: "+", set: "=" };
 
-export function editScale(mode: StrengthEdit["mode"]) {
-  const base = { max: MAX, step: STEP, neutral: NEUTRAL_STRENGTH[mode] };
-  const ticks = (...labels: readonly (readonly [number, string])[]): SliderTick[] =>
-    labels.map(([at, label]) => ({ at, label }));
-  if (mode === "scale")
-    return { ...base, min: 0, sign: "×", ticks: ticks([0, "0"], [1, "×1"], [4, "×4"], [MAX, "×8"]) };
-  if (mode === "set") return { ...base, min: 0, sign: "=", ticks: ticks([0, "0"], [MAX, "8"]) };
-  return { ...base, min: -MAX, sign: "+", ticks: ticks([-MAX, "−8"], [0, "0"], [MAX, "+8"]) };
+export function editScale({ mode, strength }: StrengthEdit) {
+  const max = Math.max(USUAL_MAX[mode], Math.ceil(Math.abs(strength)));
+  const min = mode === "add" ? -max : 0;
+  const neutral = NEUTRAL_STRENGTH[mode];
+  const ticks = [...new Set([min, neutral, max])].map((at): SliderTick => {
+    const sign = at < 0 ? "−" : at === 0 ? "" : SIGNS[mode];
+    return { at, label: `${sign}${Math.abs(at)}` };
+  });
+  return { min, max, step: 0.1, neutral, sign: SIGNS[mode], ticks };
 }
 
 /** Null without an index. */
@@ -29,12 +30,9 @@ function exceedsRange(mode: EditMode, strength: number, statistics: Compared): b
   return strength * statistics.p99 > statistics.max_activation;
 }
 
-/** Strengths up to here are common for steering, although they often exceed the expert's natural range. */
-const COMMON_STRENGTH = 6;
-
 /** Whether the strength is above the natural range and above those common for steering. */
 export function isExcessive(mode: EditMode, strength: number, statistics: Compared): boolean {
-  return strength > COMMON_STRENGTH && exceedsRange(mode, strength, statistics);
+  return mode !== "ablate" && strength > USUAL_MAX[mode] && exceedsRange(mode, strength, statistics);
 }
 
 /** Mean KL below which an edit hardly changes a text, in nats per token. */
@@ -58,16 +56,14 @@ export function describeStrength(
   row: (Compared & Partial<Pick<ExpertRow, "steerability">>) | null,
 ): string {
   if (row === null || mode === "ablate" || mode === "scale" || !(row.p99 > 0)) return "";
-  const activation = `${formatFixed(Math.abs(strength) * row.p99, 1)} (${formatFixed(Math.abs(strength), strengthDigits(strength))} × its 99th percentile)`;
+  const size = Math.abs(strength);
   const change = mode === "set" ? "Sets its activation to" : strength < 0 ? "Subtracts" : "Adds";
-  const sentence = `${change} ${activation} on each edited token. The largest in the index is ${formatFixed(row.max_activation, 1)}.`;
+  const unit = `${formatFixed(size, strengthDigits(size))} × p99`;
+  const sentence = `${change} ${formatFixed(size * row.p99, 1)} on each edited token (${unit}). The largest in the index is ${formatFixed(row.max_activation, 1)}.`;
   if (isExcessive(mode, strength, row)) return `${sentence} So strong an edit may break the text.`;
   const kl = smallKl(mode, strength, row);
-  if (kl !== null)
-    return `Low steerability: about ${kl < 0.001 ? "0.001 or less" : Number(kl.toPrecision(1))} nats per token, so the text will hardly change. ${sentence}`;
-  return exceedsRange(mode, strength, row)
-    ? `${sentence} Steering usually needs more than the natural range.`
-    : sentence;
+  if (kl === null) return sentence;
+  return `Low steerability: about ${kl < 0.001 ? "0.001 or less" : Number(kl.toPrecision(1))} nats per token, so the text will hardly change. ${sentence}`;
 }
 
 /** Whether the card's sentence warns. */
@@ -94,6 +90,28 @@ export function measureActivity(
     // The first generated token carries the routing of the prompt's last token.
     inText: tokens.filter((token) => token.position > 0 && has(token.experts)).length,
   };
+}
+
+/** What a price says: other text beside random experts, and the ability test with an interval of two standard errors. */
+export function describePrice({
+  edits,
+  random,
+  ability,
+  original_ability: original,
+  ability_error,
+}: EditPrice): string {
+  const ratio = formatFixed(edits.kl / Math.max(random.kl, 1e-6), 1);
+  const isClear = Math.abs(edits.kl - random.kl) > 2 * edits.kl_error;
+  const onText = !isClear
+    ? "Changes other text about as much as random experts"
+    : edits.kl > random.kl
+      ? `Costly: changes other text ${ratio} × as much as random experts`
+      : "Cheap: changes other text less than random experts";
+  const [lost, interval] = [100 * (original.all - ability.all), 200 * ability_error];
+  const [points, error] = [formatFixed(lost, 1), formatFixed(interval, 1)];
+  return lost > interval
+    ? `${onText}, and solves ${points} ± ${error} points fewer items.`
+    : `${onText}, without a clear loss of ability.`;
 }
 
 /** Scaling and ablating need an existing activation; adding and setting create one. */

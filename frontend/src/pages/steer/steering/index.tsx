@@ -1,11 +1,11 @@
 /** Steering: edits on the left; on the right, the prompt continued without and with them. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type RefObject, useCallback, useEffect, useMemo, useRef } from "react";
+import { type RefObject, useEffect, useMemo, useRef } from "react";
 import { Navigate, useLocation } from "react-router";
 
-import { isEmptyPrompt, routingQuery } from "@/api/queries";
-import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/types";
+import { isEmptyPrompt, routingQuery, sessionQuery } from "@/api/queries";
+import type { RoutingResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePromptedLink } from "@/components/layout/navigation/use-prompted-link";
 import { useShare } from "@/components/layout/share";
@@ -27,7 +27,15 @@ import { EditList } from "./edit-list";
 import { PromptHead } from "./prompt-head";
 import { Gallery, SaveSession } from "./sessions";
 import { Settings } from "./settings";
-import { NO_SELECTION, paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
+import {
+  NO_SELECTION,
+  paramsToPrompt,
+  requestToParams,
+  spaced,
+  STEERING_PARAMS,
+  type SteeringParams,
+  steeringRequest,
+} from "./steering-params";
 import { StrengthView } from "./strength";
 import {
   asReplies,
@@ -36,6 +44,7 @@ import {
   hasBothTexts,
   isRunning,
   sharedTexts,
+  storedGeneration,
   withOriginal,
 } from "./texts/generation";
 import { Streams } from "./texts/streams";
@@ -96,6 +105,18 @@ function sideBySide(steered: Generator, original: Generator): Generator {
   return { ...steered, generation, stop: both("stop"), clear: both("clear") };
 }
 
+/** The text that the open session keeps, while the address has its request; undefined while the session is loading. */
+function useStoredText(run: RunSummary, params: SteeringParams): string | null | undefined {
+  const { data, isLoading } = useQuery(sessionQuery(params.session));
+  if (data === undefined) return isLoading ? undefined : null;
+  const saved = { ...params, ...requestToParams(data.steering) };
+  const [own, shown] = [{ ...saved, k: effectiveK(run, saved.k) }, params].map((one) =>
+    JSON.stringify([steeringRequest(one, []), formatEdits(one.edits)]),
+  );
+  if (own !== shown || data.text === null) return null;
+  return params.turns.length > 0 ? data.text : spaced(data.text, params.prompt);
+}
+
 /** The page's state, and the generation that it starts. */
 function useSteering(run: RunSummary, view: View) {
   const [urlParams, setParams] = useUrlState(STEERING_PARAMS);
@@ -106,23 +127,21 @@ function useSteering(run: RunSummary, view: View) {
   const choose = (prompt: string) => setParams({ prompt, turns: [], ...NO_SELECTION }, "push");
   const draft = usePromptDraft(params.prompt, choose, null);
   const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
-  const key = JSON.stringify(request);
   // Once the chats have diverged, the original model answers its own history, in a generation without edits.
-  const isDiverged = haveDiverged(params.turns);
-  const together = isDiverged ? sideBySide(steeredGenerator, originalGenerator) : steeredGenerator;
-  const generator = view === "chat" ? { ...together, generation: asReplies(together.generation) } : together;
-  const startSteered = steeredGenerator.start;
-  const startOriginal = originalGenerator.start;
-  // As text, because the turns are read again whenever another parameter of the URL changes.
-  const original = isDiverged ? JSON.stringify(originalTurns(params.turns)) : null;
-  const start = useCallback(
-    (steered: SteeringRequest) => {
-      startSteered(steered);
-      if (original !== null) startOriginal({ ...steered, edits: [], turns: JSON.parse(original) as Turn[] });
-    },
-    [startSteered, startOriginal, original],
-  );
-  const isIdle = generator.generation.status === "idle";
+  const original = haveDiverged(params.turns) ? originalTurns(params.turns) : null;
+  const together = original === null ? steeredGenerator : sideBySide(steeredGenerator, originalGenerator);
+  const isIdle = together.generation.status === "idle";
+  const storedText = useStoredText(run, params);
+  const stored = isIdle && typeof storedText === "string" ? storedGeneration(storedText) : null;
+  const current = view === "chat" ? asReplies(together.generation) : together.generation;
+  const generator = { ...together, generation: stored ?? current };
+  const key = JSON.stringify([request, original]);
+  const startedKey = useRef<string | null>(null);
+  const begin = () => {
+    startedKey.current = key;
+    steeredGenerator.start(request);
+    if (original !== null) originalGenerator.start({ ...request, edits: [], turns: [...original] });
+  };
   const isRequested = useRef(false);
   useEffect(() => {
     // The sweep generates its own texts.
@@ -132,15 +151,16 @@ function useSteering(run: RunSummary, view: View) {
       generator.clear();
       return;
     }
-    // Without edits both texts are equal, so the first ones wait for the Generate button.
-    if (edits.length === 0 && isIdle && !isRequested.current) return;
+    // The first texts wait for the Generate button if they are stored, or would be equal without edits.
+    const waits = isIdle && (edits.length === 0 || storedText !== null) && !isRequested.current;
+    if (waits || (!isIdle && startedKey.current === key)) return;
     isRequested.current = false;
-    start(request);
+    begin();
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
-  }, [key, start, view]);
+  }, [key, view, storedText === null]);
   const generate = () => {
     isRequested.current = draft.text !== params.prompt;
-    if (draft.text === params.prompt) start(request);
+    if (draft.text === params.prompt) begin();
     else draft.commit();
   };
   /** Both chats continue with their own replies and the message. A message without a reply is replaced. */
@@ -160,7 +180,7 @@ function useSteering(run: RunSummary, view: View) {
     edits: edits.length,
     lock: params.lock,
     onLock: (lock: SteeringParams["lock"]) => setParams({ lock }),
-    onRetry: generate,
+    onGenerate: generate,
   };
   const actions = { setParams, replaceAll, closeSession, generate, send, choose };
   return { params, edits, generator, draft, request, streamProps, ...actions };
@@ -180,7 +200,8 @@ function EmptyPrompt({ run, isTyped, onChoose }: EmptyPromptProps) {
   return (
     <div className="steering-empty">
       <EmptyState title={isTyped ? "Press Generate to continue the prompt" : "Type a prompt to continue"}>
-        It is continued twice with the same random numbers: as baseline, and with the edits on the left.
+        It is continued twice with the same random numbers: by the original model, and with the experts of the tray
+        turned up or down.
       </EmptyState>
       <Gallery run={run} most={6}>
         {run.indexed_tokens !== null && (
@@ -211,7 +232,8 @@ function Steering({ run, view, steeredTextRef }: SteeringProps) {
   const isShown = hasBothTexts(generation);
   useShare(run.name, isShown && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null);
   useEffect(() => {
-    steeredTextRef.current = isShown
+    const hasText = isShown || generation.status === "stored";
+    steeredTextRef.current = hasText
       ? continuationText(generation.steered.continuations[0]).slice(0, SAVED_TEXT)
       : null;
   }, [steeredTextRef, isShown, generation]);

@@ -9,6 +9,7 @@ import type { RunSummary } from "@/api/types";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { Button } from "@/components/ui/button";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount, formatPlural } from "@/lib/text/format";
 import { continuationPrompt, lastMessage } from "@/lib/text/prompts";
 import { toOneLine } from "@/lib/text/token-text";
@@ -45,8 +46,9 @@ function Length({ run, text, k }: { readonly run: string; readonly text: string;
 export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadProps) {
   const { params, setParams, draft, choose } = state;
   const message = lastMessage(params.turns);
-  const [isOpen, setOpen] = useState(state.edits.length === 0);
-  const isFinding = isOpen || params.wanted + params.unwanted !== "";
+  const [isOpen, setOpen] = useState(false);
+  const isNarrow = useIsNarrow();
+  const isFinding = isOpen || params.wanted + params.unwanted !== "" || (state.edits.length === 0 && !isNarrow);
   return (
     <>
       {message === "" ? (

@@ -2,6 +2,8 @@ import { describe, expect, it, test } from "vitest";
 
 import { readParams, writeParams } from "@/hooks/use-url-state";
 
+import { formatEdits } from "@/lib/edits/edits";
+
 import {
   describeSampling,
   describeScope,
@@ -74,11 +76,13 @@ describe("the steering request", () => {
     const { edits } = read(`?edits=${encodeURIComponent("7:add:3@generated@when:9>median")}`);
     const request = steeringRequest(read("?prompt=It"), edits);
     expect(request.edits?.[0]?.when).toMatchObject({ scope: "generated", gates: [{ expert: 9, above: "median" }] });
-    const saved = { expert: 9, run: null, above: "median", at_most: null } as const;
-    const when = { ...request.edits?.[0]?.when, gates: [saved] };
-    expect(
-      requestToParams({ prompt: "It", edits: [{ expert: 7, mode: "add", strength: 3, run: null, when }] }).edits,
-    ).toEqual(edits);
+    const gate = { expert: 9, run: null, above: "median", at_most: null } as const;
+    const when = { ...request.edits?.[0]?.when, gates: [gate] };
+    const saved = requestToParams({
+      prompt: "It",
+      edits: [{ expert: 7, mode: "add", strength: 3, run: null, when }],
+    }).edits;
+    expect(formatEdits(saved ?? [])).toBe(formatEdits(edits));
   });
 
   it("contains the number of active experts if it differs", () => {

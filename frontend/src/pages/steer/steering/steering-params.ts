@@ -13,7 +13,7 @@ import {
   type UrlState,
   type Values,
 } from "@/hooks/use-url-state";
-import { readHttpCondition } from "@/lib/edits/conditions";
+import { ALWAYS } from "@/lib/edits/conditions";
 import { type Edit, toHttpEdit } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
 
@@ -150,7 +150,7 @@ export function requestEdits(edits: NonNullable<SteeringRequest["edits"]>): read
     ...edit,
     strength,
     ...(run != null && { run }),
-    ...(when != null && { when: readHttpCondition(when) }),
+    ...(when != null && { when: { ...ALWAYS, ...when } }),
   }));
 }
 
@@ -189,12 +189,14 @@ export function describeScope({ scope, mode, at }: Pick<SteeringParams, "scope" 
   return `${scope === "chosen" ? chosen : SCOPES[scope]}, ${mode === "residual" ? "residual" : "full replacement"}`;
 }
 
-/** Alternatives are separated by a vertical bar. Each gets the space that separates it from the prompt. */
-export function wantedTexts(typed: string, prompt: string): string[] {
-  const texts = typed
-    .split("|")
-    .map((text) => text.trim())
-    .filter((text) => text !== "");
+/** A text with the space that separates it from a prompt before it. */
+export function spaced(text: string, prompt: string): string {
   const isAfterWord = prompt !== "" && !/\s$/u.test(prompt);
-  return texts.map((text) => (isAfterWord && !/^[\p{Po}\p{Pe}\p{Pf}]/u.test(text) ? ` ${text}` : text));
+  return isAfterWord && !/^[\s\p{Po}\p{Pe}\p{Pf}]/u.test(text) ? ` ${text}` : text;
+}
+
+/** Alternatives are separated by a vertical bar. */
+export function wantedTexts(typed: string, prompt: string): string[] {
+  const texts = typed.split("|").map((text) => text.trim());
+  return texts.filter((text) => text !== "").map((text) => spaced(text, prompt));
 }

@@ -19,6 +19,7 @@ import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useTray } from "@/components/tray/tray-context";
 import { LinkButton } from "@/components/ui/button";
+import { Remaining } from "@/components/ui/remaining";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
@@ -35,6 +36,7 @@ import {
   describeScore,
   describeSuggestion,
   formatShare,
+  isEarly,
   rowsSoFar,
   SWEEP_STRENGTHS,
   sweepKey,
@@ -64,13 +66,33 @@ function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | un
   return { ...work, measure, stop, result: isMeasured ? done.event : null };
 }
 
+interface ProgressProps {
+  readonly progress: StrengthSweepProgressEvent | null;
+  readonly strengths: number;
+}
+
 /** What the server does now. Until the running texts have ended, it reports progress without a total. */
-function describeProgress(progress: StrengthSweepProgressEvent | null, strengths: number): string {
+function Progress({ progress, strengths }: ProgressProps) {
   const { queue_position: before = 0, texts = [], tokens = 0, total = 0 } = progress ?? {};
-  if (before > 0) return `${formatPlural(before, "request")} ahead`;
-  if (progress !== null && total === 0) return "Waiting for the running texts";
-  if (texts.length < strengths) return "Reading the prompt";
-  return tokens < total ? "Generating" : "Scoring the texts";
+  const scored = texts.filter(({ activation }) => activation !== null).length;
+  const step =
+    before > 0
+      ? `${formatPlural(before, "request")} ahead`
+      : progress !== null && total === 0
+        ? "Waiting for the running texts"
+        : texts.length < strengths
+          ? "Reading the prompt"
+          : scored > 0
+            ? `Scored ${scored} of ${strengths} strengths`
+            : tokens < total
+              ? "Generating"
+              : "Scoring the texts";
+  return (
+    <label className="dim sweep-progress">
+      {step} <progress {...(tokens > 0 && { value: tokens / total })} />
+      {tokens > 0 && <Remaining done={tokens} total={total} every={1} />}
+    </label>
+  );
 }
 
 /** What is missing for a sweep, and an example of one: the demo's session. */
@@ -81,7 +103,7 @@ function NoSweep({ edits, hasPrompt }: { readonly edits: number; readonly hasPro
     <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(" and ")}`}>
       <p>
         {missing.length === 0 ? "Scale, add or set an expert instead. " : ""}
-        Then the prompt is continued at seven strengths. The texts are scored beside those of a random expert, and the
+        Then the prompt is continued at several strengths. The texts are scored beside those of a random expert, and the
         smallest strength that clearly exceeds it is suggested.
       </p>
       {run !== undefined && steering !== undefined && (
@@ -103,7 +125,7 @@ function NoSweep({ edits, hasPrompt }: { readonly edits: number; readonly hasPro
 type Shown = "steered" | "control";
 
 interface ScoreBarProps {
-  readonly score: ConceptScore | undefined;
+  readonly score: ConceptScore | null | undefined;
   /** End of the bars. */
   readonly largest: number;
   readonly shown: Shown;
@@ -111,7 +133,7 @@ interface ScoreBarProps {
 
 /** Bar of the shown texts with ± 2 standard errors of the difference, and a mark at the score of the others. */
 function ScoreBar({ score, largest, shown }: ScoreBarProps) {
-  if (score === undefined) return <span className="dim">–</span>;
+  if (score == null) return <span className="dim">–</span>;
   const other = shown === "steered" ? "control" : "steered";
   const percent = (value: number) => `${(100 * Math.min(largest, Math.max(0, value))) / largest}%`;
   const interval = 2 * score.standard_error;
@@ -180,9 +202,9 @@ interface SweepTableProps {
 function SweepTable({ rows, suggested, current, shown, describe, onChoose }: SweepTableProps) {
   const ends = (measure: Measure) =>
     rows.flatMap(({ [measure]: score }) =>
-      score === undefined ? [] : [Math.max(score.steered, score.control) + 2 * score.standard_error],
+      score == null ? [] : [Math.max(score.steered, score.control) + 2 * score.standard_error],
     );
-  const hasPromoted = rows.some(({ promoted }) => promoted !== undefined && promoted.steered + promoted.control > 0);
+  const hasPromoted = rows.some(({ promoted }) => promoted != null && promoted.steered + promoted.control > 0);
   const measures = (["activation", "promoted"] as const).filter((measure) => measure === "activation" || hasPromoted);
   const largest = (measure: Measure) => Math.max(SMALLEST_FULL_BAR, ...ends(measure));
   const isSteered = shown === "steered";
@@ -261,28 +283,61 @@ interface SweepResultProps {
   readonly textsUrl: (edit: Edit) => string;
 }
 
+interface SuggestionProps extends Pick<SweepTableProps, "suggested" | "describe"> {
+  /** The suggested strength's row. */
+  readonly row: SweepRowData | undefined;
+  /** Null until all texts are scored. */
+  readonly result: StrengthSweepDoneEvent | null;
+  readonly isEarly: boolean;
+}
+
+/** The strength to use, as far as it is known. */
+function Suggestion({ suggested, row, result, isEarly: hasNone, describe }: SuggestionProps) {
+  if (suggested === null || row === undefined)
+    return (
+      <>
+        <h3>
+          {result !== null
+            ? "No suggestion"
+            : hasNone
+              ? "A suggestion follows with half of the tokens"
+              : "None of the strengths stands out so far"}
+        </h3>
+        {result !== null && <p>{result.verdict}</p>}
+      </>
+    );
+  return (
+    <>
+      <h3>
+        Use {describe(suggested)} {result === null && <span className="chip">so far</span>}
+      </h3>
+      <p>
+        The smallest strength at which the texts clearly show the expert and stay fluent: {describeSuggestion(row)}.
+      </p>
+    </>
+  );
+}
+
 /** The verdict once all texts are scored, and the texts by strength as they arrive. */
 function SweepResult({ sweep: { result, progress }, run, request, edit, textsUrl }: SweepResultProps) {
   const tray = useTray();
   const [shown, setShown] = useState<Shown>("steered");
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
-  const suggested = result?.suggested ?? null;
+  const suggested = (result ?? progress)?.suggested ?? null;
   const used = suggested ?? edit.strength;
-  const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress?.texts ?? []);
-  const suggestion = rows.find(({ strength }) => strength === suggested);
+  const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress ?? {});
   return (
     <>
       <div className="sweep-verdict" role="status">
         <div>
-          <h3>
-            {result === null
-              ? "The suggestion follows once all texts are scored"
-              : suggested === null
-                ? "No suggestion"
-                : describeSuggestion(describe(suggested), suggestion)}
-          </h3>
-          {result !== null && suggested === null && <p>{result.verdict}</p>}
+          <Suggestion
+            suggested={suggested}
+            row={rows.find(({ strength }) => strength === suggested)}
+            result={result}
+            isEarly={isEarly(progress ?? {})}
+            describe={describe}
+          />
           <p className="dim">
             Click a strength to put it into the tray.
             {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
@@ -328,7 +383,6 @@ export function StrengthView({ run, state }: StrengthViewProps) {
   const sweepable = edits.filter(hasStrength);
   const edit = hasPrompt ? (sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0]) : undefined;
   const sweep = useSweep(run.name, request, edit);
-  const { tokens = 0, total = 0 } = sweep.progress ?? {};
   /** The address of the texts, which have the edit at another strength. */
   const textsUrl = (changed: Edit) => {
     const others = edits.map((one) => (editKey(one) === editKey(changed) ? changed : one));
@@ -368,10 +422,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
               </select>
             )}
             {sweep.status === "working" && (
-              <label className="dim sweep-progress">
-                {describeProgress(sweep.progress, SWEEP_STRENGTHS[edit.mode].length)}{" "}
-                <progress {...(tokens > 0 && { value: tokens / total })} />
-              </label>
+              <Progress progress={sweep.progress} strengths={SWEEP_STRENGTHS[edit.mode].length} />
             )}
           </div>
           {sweep.failure !== null && <p className="bad">{sweep.failure}</p>}

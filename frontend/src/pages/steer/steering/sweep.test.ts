@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { SteeringRequest } from "@/api/types";
+import type { SteeringRequest, StrengthSweepText } from "@/api/types";
 
 import { describeSample, describeScore, describeSuggestion, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
 
@@ -21,7 +21,7 @@ describe("a strength sweep", () => {
     const request = sweepRequest(REQUEST, EDIT);
     expect(request.edit).toBe(1);
     expect(request.edits?.[1]).toMatchObject({ strength: 1, when: { first: 20 } });
-    expect(request.strengths).toEqual([0, 1, 2, 3, 4, 6, 8]);
+    expect(request.strengths).toEqual([0, 1, 1.5, 2, 2.5, 3, 4]);
     expect(request.sampling).toMatchObject({ max_tokens: 24, samples: 4, seed: 5 });
     expect(sweepRequest(REQUEST, { ...EDIT, run: "other" }).edit).toBe(2);
   });
@@ -32,12 +32,20 @@ describe("a strength sweep", () => {
   });
 
   it("has a row for every strength before its texts arrive", () => {
-    const text = { strength: 1, text: " so", control_text: " if", kl: 0.1, perplexity_ratio: 1.2, is_fluent: true };
-    expect(rowsSoFar([0, 1, 2], [text])).toEqual([
-      { strength: 0 },
-      { strength: 1, text: " so", control_text: " if", kl: 0.1 },
-      { strength: 2 },
-    ]);
+    const unscored = { activation: null, promoted: null };
+    const text: StrengthSweepText = {
+      strength: 1,
+      text: " so",
+      control_text: " if",
+      kl: 0.1,
+      perplexity_ratio: 1.2,
+      is_fluent: true,
+      ...unscored,
+    };
+    expect(rowsSoFar([0, 1, 2], {})).toEqual([{ strength: 0 }, { strength: 1 }, { strength: 2 }]);
+    const early = { strength: 1, text: " so", control_text: " if", kl: 0.1 };
+    expect(rowsSoFar([0, 1], { texts: [text], tokens: 49, total: 100 })).toEqual([{ strength: 0 }, early]);
+    expect(rowsSoFar([0, 1], { texts: [text], tokens: 50, total: 100 })).toEqual([{ strength: 0 }, text]);
   });
 
   it("describes a score with its interval", () => {
@@ -51,9 +59,7 @@ describe("a strength sweep", () => {
       promoted: { ...SHOWN, exceeds_control: false },
       perplexity_ratio: 2.44,
     };
-    expect(describeSuggestion("+1", point)).toBe(
-      "Use +1: activation 20\u00a0% (control 2.0\u00a0%), perplexity ×\u00a02.4",
-    );
+    expect(describeSuggestion(point)).toBe("activation 20\u00a0% (control 2.0\u00a0%), perplexity ×\u00a02.4");
   });
 
   it("says how many texts and tokens were measured", () => {

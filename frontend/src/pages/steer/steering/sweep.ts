@@ -2,7 +2,7 @@
 
 import type {
   ConceptScore,
-  StrengthSweepPoint,
+  StrengthSweepProgressEvent,
   StrengthSweepRequest,
   StrengthSweepText,
   SteeringRequest,
@@ -12,8 +12,8 @@ import { formatFixed, formatSigned } from "@/lib/text/format";
 
 export const SWEEP_STRENGTHS: Readonly<Record<StrengthEdit["mode"], readonly number[]>> = {
   scale: [0, 1, 2, 4, 6, 8],
-  add: [0, 1, 2, 3, 4, 6, 8],
-  set: [0, 1, 2, 3, 4, 6, 8],
+  add: [0, 1, 1.5, 2, 2.5, 3, 4],
+  set: [0, 1, 1.5, 2, 2.5, 3, 4],
 };
 
 /** Few short samples suffice to distinguish a subtle effect from lost fluency. */
@@ -39,20 +39,25 @@ function sweepTokens({ max_tokens: tokens = MAX_TOKENS }: NonNullable<SteeringRe
 }
 
 /** A strength with what is known of it by now. */
-export type SweepRowData = Pick<StrengthSweepPoint, "strength"> & Partial<StrengthSweepPoint>;
+export type SweepRowData = Pick<StrengthSweepText, "strength"> & Partial<StrengthSweepText>;
 
-/**
- * One row per strength from the start, so that the table keeps its size while texts arrive. Of a few tokens, the
- * perplexity says nothing.
- */
-export function rowsSoFar(strengths: readonly number[], texts: readonly StrengthSweepText[]): readonly SweepRowData[] {
+/** One row per strength from the start, so that the table keeps its size while texts arrive. */
+export function rowsSoFar(
+  strengths: readonly number[],
+  progress: Partial<StrengthSweepProgressEvent>,
+): readonly SweepRowData[] {
   return strengths.map((strength) => {
-    const found = texts.find((text) => text.strength === strength);
+    const found = progress.texts?.find((text) => text.strength === strength);
     if (found === undefined) return { strength };
+    // Of a few tokens, perplexity and shares say nothing.
     const { text, control_text, kl } = found;
-    return { strength, text, control_text, kl };
+    return isEarly(progress) ? { strength, text, control_text, kl } : found;
   });
 }
+
+/** Fewer than half of the tokens: too few for a suggestion. */
+export const isEarly = ({ tokens = 0, total = 0 }: Partial<StrengthSweepProgressEvent>) =>
+  2 * tokens < total || total === 0;
 
 /** Cache key of a sweep: the request without the edit's own strength. */
 export function sweepKey(request: SteeringRequest, edit: StrengthEdit): string {
@@ -71,20 +76,14 @@ export function describeScore({ steered, control, standard_error: error }: Conce
   return `${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%, difference ${difference} ± ${interval})`;
 }
 
-/** For example `Use +1: activation 8.4 % (control 1.6 %), perplexity × 2.4`. */
-export function describeSuggestion(strength: string, point: SweepRowData | undefined): string {
-  const scores = (
-    [
-      ["activation", point?.activation],
-      ["promoted", point?.promoted],
-    ] as const
-  ).flatMap(([name, score]) =>
+/** Why the strength of a row is suggested, such as `activation 8.4 % (control 1.6 %), perplexity × 2.4`. */
+export function describeSuggestion({ activation, promoted, perplexity_ratio: ratio = 1 }: SweepRowData): string {
+  const scores = Object.entries({ activation, promoted }).flatMap(([name, score]) =>
     score?.exceeds_control === true
       ? [`${name} ${formatShare(score.steered)}\u00a0% (control ${formatShare(score.control)}\u00a0%)`]
       : [],
   );
-  const perplexity = `perplexity ×\u00a0${formatFixed(point?.perplexity_ratio ?? 1, 1)}`;
-  return `Use ${strength}: ${[...scores, perplexity].join(", ")}`;
+  return [...scores, `perplexity ×\u00a0${formatFixed(ratio, 1)}`].join(", ");
 }
 
 /** What the figures are measured on. */

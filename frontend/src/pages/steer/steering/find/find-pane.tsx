@@ -57,15 +57,19 @@ function useRequest(run: RunSummary, params: SteeringParams): FindRequest | null
 }
 
 const FIELDS = [
-  { name: "wanted", label: "I want it to say", placeholder: "medicine" },
+  { name: "wanted", label: "I want it to say", placeholder: "such as: medicine" },
   { name: "unwanted", label: "and not", placeholder: "optional" },
 ] as const;
 
 export function FindPane({ run, params, setParams, prompt, commit }: FindPaneProps) {
   const [typed, setTyped] = useState<Partial<Pick<SteeringParams, "wanted" | "unwanted">>>({});
+  const [isAsked, setAsked] = useState(false);
   const { wanted, unwanted } = { ...params, ...typed };
   const request = useRequest(run, params);
-  const isEmpty = (prompt.trim() === "" && params.turns.length === 0) || wanted.trim() + unwanted.trim() === "";
+  const missing = [
+    ...(prompt.trim() === "" && params.turns.length === 0 ? ["the beginning of a text in the prompt above"] : []),
+    ...(wanted.trim() + unwanted.trim() === "" ? ["what should follow it"] : []),
+  ];
   const set = (texts: typeof typed) => {
     setTyped({});
     setParams(texts);
@@ -76,7 +80,8 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
         className="find-form"
         onSubmit={(event) => {
           event.preventDefault();
-          if (isEmpty) return;
+          setAsked(true);
+          if (missing.length > 0) return;
           commit();
           set({ wanted, unwanted });
         }}
@@ -92,7 +97,7 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
             />
           </label>
         ))}
-        <Button type="submit" icon="search" disabled={isEmpty}>
+        <Button type="submit" icon="search">
           Find experts
         </Button>
         {request !== null && (
@@ -104,6 +109,7 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
           />
         )}
       </form>
+      {isAsked && missing.length > 0 && <p role="status">Type {missing.join(", and ")}.</p>}
       {request !== null && <Found run={run.name} request={request} />}
     </section>
   );
@@ -127,7 +133,7 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
     ? request.wanted.map((text) => `“${text.trim()}”`).join(" or ")
     : "no unwanted text";
   const best = Math.max(0, ...experts.map((expert) => expert.probability));
-  const dear = prices.data?.filter(isDear).length ?? 0;
+  const costly = prices.data?.filter(isCostly).length ?? 0;
   return (
     <>
       <p role="status">
@@ -140,12 +146,8 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
                 {formatPercent(LIKELY, 0)} % the model hardly ever says it.
               </b>
             )}{" "}
-        {dear > 0 && (
-          <span className="bad">
-            {dear === experts.length ? "All" : dear} of these {experts.length} change other text more than a random
-            expert does: see the price.
-          </span>
-        )}
+        {costly > 0 &&
+          `${costly === experts.length ? "All" : costly} of these ${experts.length} change other text more than a random expert does.`}
       </p>
       {experts.length > 0 && <FoundTable run={run} found={found.data} prices={prices.data} />}
       {prices.error !== null && <ErrorState error={prices.error} />}
@@ -158,7 +160,19 @@ interface Price {
   readonly random_price: number;
 }
 
-const isDear = ({ price, random_price: random }: Price) => price > random;
+const isCostly = ({ price, random_price: random }: Price) => price > random;
+
+const COLUMNS = [
+  ["Strength", ""],
+  ["Effect", "nats"],
+  ["Probability", "%"],
+  [
+    <Term key="price" id="edit_price">
+      Price
+    </Term>,
+    "nats",
+  ],
+] as const;
 
 interface FoundTableProps {
   readonly run: string;
@@ -173,27 +187,15 @@ function FoundTable({ run, found: { found, experts: infos }, prices }: FoundTabl
       <table>
         <thead>
           <tr>
+            <th scope="col">
+              <span className="sr">Add to tray</span>
+            </th>
             <th scope="col">Expert</th>
-            {[
-              ["Strength", ""],
-              ["Predicted", "nats"],
-              ["Measured", "nats"],
-              ["Probability", "%"],
-              [
-                <Term key="price" id="edit_price">
-                  Price
-                </Term>,
-                "nats",
-              ],
-              ["Random price", "nats"],
-            ].map(([name, unit], i) => (
+            {COLUMNS.map(([name, unit], i) => (
               <th key={i} scope="col" className="num">
                 {name} <span className="unit">{unit}</span>
               </th>
             ))}
-            <th scope="col">
-              <span className="sr">Add to tray</span>
-            </th>
           </tr>
         </thead>
         <tbody>
@@ -224,26 +226,16 @@ function FoundRow({ run, expert: { edit, ...effect }, info, price }: FoundRowPro
   const own = edit.run ?? run;
   const isInTray = tray.has(edit.expert, own);
   const figures = {
-    strength: describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 }),
-    "predicted, nats": formatSigned(effect.predicted),
-    "measured, nats": formatSigned(effect.change),
-    "probability, %": percent(effect.probability),
-    "price, nats": price === undefined ? "…" : formatFixed(price.price, 3),
-    "price of a random expert": price === undefined ? "…" : formatFixed(price.random_price, 3),
+    strength: [describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 })],
+    "effect, nats": [formatSigned(effect.change), `predicted ${formatSigned(effect.predicted)}`],
+    "probability, %": [percent(effect.probability)],
+    "price, nats":
+      price === undefined
+        ? ["…"]
+        : [formatFixed(price.price, 3), `${formatFixed(price.price / price.random_price, 1)} × random`],
   };
   return (
-    <tr data-dear={(price !== undefined && isDear(price)) || undefined}>
-      <th scope="row">
-        <Link className="mono" to={pageLinks(own).expert(edit.expert)}>
-          {own === run ? edit.expert : `${own}/${edit.expert}`}
-        </Link>{" "}
-        <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} topTokens={info?.top_tokens ?? []} />
-      </th>
-      {Object.entries(figures).map(([name, text]) => (
-        <td key={name} className="num" data-name={name}>
-          {text}
-        </td>
-      ))}
+    <tr data-costly={(price !== undefined && isCostly(price)) || undefined}>
       <td>
         <Button
           size="small"
@@ -253,6 +245,19 @@ function FoundRow({ run, expert: { edit, ...effect }, info, price }: FoundRowPro
           onClick={() => (isInTray ? tray.remove(edit.expert, own) : tray.put(trayEdit(edit, run)))}
         />
       </td>
+      <th scope="row">
+        <Link className="mono" to={pageLinks(own).expert(edit.expert)}>
+          {own === run ? edit.expert : `${own}/${edit.expert}`}
+        </Link>{" "}
+        <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} topTokens={info?.top_tokens ?? []} />
+      </th>
+      {Object.entries(figures).map(([name, [text, note]]) => (
+        <td key={name} className="num" data-name={name}>
+          <span>
+            {text} {note !== undefined && <small>{note}</small>}
+          </span>
+        </td>
+      ))}
     </tr>
   );
 }

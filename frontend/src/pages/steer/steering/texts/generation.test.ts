@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { Variant, DoneEvent, StartEvent, TokenEvent } from "@/api/types";
+import type { Variant, DoneEvent, StartEvent, SteeringRequest, TokenEvent } from "@/api/types";
 
 import {
   reduceEvents,
@@ -17,6 +17,8 @@ import {
   stopped,
   continuationText,
   expectedCharacters,
+  sharedTexts,
+  storedGeneration,
 } from "./generation";
 
 function token(variant: Variant, position: number, text: string, more: Partial<TokenEvent> = {}): TokenEvent {
@@ -98,6 +100,22 @@ describe("a generation", () => {
     expect(isRunning(stopped(some))).toBe(false);
     expect(ended(some)).toMatchObject({ status: "failed", steered: some.steered });
     expect(ended(stopped(some)).status).toBe("stopped");
+  });
+});
+
+describe("a session's text", () => {
+  it("is shown without being generated, and has no baseline", () => {
+    const stored = storedGeneration(" It may");
+    expect(isRunning(stored)).toBe(false);
+    expect(continuationText(stored.steered.continuations[0])).toBe(" It may");
+    expect(describeProgress(stored, "steered")).toBe("stored with the session");
+    expect(bothReplies(stored)).toBeUndefined();
+  });
+
+  it("is shared without its end-of-text token", () => {
+    const end = token("steered", 1, "<|im_end|>", { reason: "end-of-text" });
+    const done = reduceEvents(requested(NO_GENERATION), [token("steered", 0, " It"), end], 1);
+    expect(sharedTexts({ prompt: "So" } as SteeringRequest, done)).toMatchObject({ steered: [[{ text: " It" }]] });
   });
 });
 

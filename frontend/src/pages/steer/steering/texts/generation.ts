@@ -17,7 +17,8 @@ export interface VariantText {
   readonly lastAt: number | null;
 }
 
-type GenerationStatus = "idle" | "waiting" | "streaming" | "done" | "stopped" | "failed";
+/** stored: the steered text is the one that was saved with a session, and nothing has been generated. */
+type GenerationStatus = "idle" | "stored" | "waiting" | "streaming" | "done" | "stopped" | "failed";
 
 export interface Generation extends Readonly<Record<Variant, VariantText>> {
   readonly status: GenerationStatus;
@@ -42,6 +43,12 @@ export const NO_GENERATION: Generation = {
   baseline: NO_TEXT,
   steered: NO_TEXT,
 };
+
+/** The beginning of a steered text, as a session keeps it. */
+export function storedGeneration(text: string): Generation {
+  const continuation = { tokens: [], pieces: [{ index: 0, id: 0, text, value: 0 }] };
+  return { ...NO_GENERATION, status: "stored", steered: { ...NO_TEXT, continuations: [continuation] } };
+}
 
 const EMPTY: Continuation = { tokens: [], pieces: [] };
 
@@ -138,6 +145,7 @@ const REASONS: Readonly<Record<DoneEvent["baseline_reason"], string>> = {
 /** Status of one variant, e.g. `58 of 64 tokens, 38 tokens/s`. */
 export function describeProgress(state: Generation, variant: Variant): string {
   if (state.status === "idle") return "";
+  if (state.status === "stored") return variant === "steered" ? "stored with the session" : "not stored";
   if (state.status === "waiting") {
     if (state.before === null) return "reading the prompt";
     if (state.before === 0) return "next in the queue";
@@ -159,9 +167,8 @@ export function meanKl({ continuations }: VariantText): number | null {
 }
 
 /** The text without its end-of-text token. */
-export function continuationText(continuation: Continuation | undefined): string {
-  const tokens = continuation?.tokens.filter(({ reason }) => reason !== "end-of-text") ?? [];
-  return tokens.map(({ text }) => text).join("");
+export function continuationText({ tokens, pieces }: Continuation = EMPTY): string {
+  return pieces.flatMap(({ text }, i) => (tokens[i]?.reason === "end-of-text" ? [] : text)).join("");
 }
 
 const CHARACTERS_PER_TOKEN = 4.5;
@@ -244,7 +251,9 @@ export const hasBothTexts = ({ baseline, steered, isOutdated }: Generation): boo
 export function sharedTexts(request: SteeringRequest, generation: Generation): SnapshotRequest {
   const of = (variant: Variant) =>
     generation[variant].continuations.map(({ tokens }) =>
-      tokens.map(({ id, text, delta_log_probability }) => ({ id, text, delta_log_probability })),
+      tokens
+        .filter(({ reason }) => reason !== "end-of-text")
+        .map(({ id, text, delta_log_probability }) => ({ id, text, delta_log_probability })),
     );
   const kl = meanKl(generation.steered);
   return { kind: "steering", request, baseline: of("baseline"), steered: of("steered"), kl_nats: kl };

@@ -11,6 +11,7 @@ import { StreamTip } from "@/components/tokens/alternatives-tip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenStrip } from "@/components/tokens/token-strip";
+import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -62,6 +63,7 @@ interface StreamPaneProps {
   readonly hovered: Hovered | null;
   readonly onHover: (hovered: Hovered | null) => void;
   readonly onLock: (lock: SteeringLock | null) => void;
+  readonly onGenerate: () => void;
 }
 
 interface TextProps extends StreamPaneProps {
@@ -118,7 +120,7 @@ const roomFor = (characters: number) => `\n${"one of the ".repeat(Math.ceil(char
 
 /** The text of one variant while it is generated, each token shaded by its change in log-probability. */
 function StreamPane(props: StreamPaneProps) {
-  const { variant, generation, prompt, maxTokens, badge, history } = props;
+  const { variant, generation, prompt, maxTokens, badge, history, onGenerate } = props;
   const { continuations } = generation[variant];
   return (
     <section className="stream-pane" aria-label={NAMES[variant]} aria-busy={isRunning(generation)}>
@@ -138,6 +140,14 @@ function StreamPane(props: StreamPaneProps) {
         />
       </div>
       {history}
+      {generation.status === "stored" && variant === "baseline" && (
+        <p className="dim">
+          A session keeps the beginning of its steered text.{" "}
+          <Button size="small" variant="primary" onClick={onGenerate}>
+            Generate both texts
+          </Button>
+        </p>
+      )}
       <div
         className="stream-texts"
         data-room={
@@ -161,7 +171,7 @@ interface StreamsProps {
   readonly edits: number;
   readonly lock: SteeringLock | null;
   readonly onLock: (lock: SteeringLock | null) => void;
-  readonly onRetry: () => void;
+  readonly onGenerate: () => void;
   /** The turns of a chat before each text. */
   readonly history?: (variant: Variant) => ReactNode;
 }
@@ -196,23 +206,27 @@ function useChatEnd({ baseline, steered }: Generation, isChat: boolean) {
 /** Mean KL below which the edits hardly change the text, in nats per token. */
 const SMALL_KL = 0.1;
 
-export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, onRetry, history }: StreamsProps) {
+export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, onGenerate, history }: StreamsProps) {
   const [hovered, setHovered] = useState<Hovered | null>(null);
   useShortcut("release", () => onLock(null), lock !== null);
   const scrolled = useChatEnd(generation, history !== undefined);
-  const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock };
+  const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock, onGenerate };
   const kl = meanKl(generation.steered);
   return (
     <div className={history === undefined ? "streams" : "streams of-chat"}>
-      {generation.failure !== null && <Failed failure={generation.failure} onRetry={onRetry} />}
+      {generation.failure !== null && <Failed failure={generation.failure} onRetry={onGenerate} />}
       {(generation.failure === null || hasBothTexts(generation)) && (
         <>
           <div className="stream-head">
-            <RampLegend
-              kind="diverging"
-              low={`Change of log p by the edits, nats: −${SCALE_LIMIT}`}
-              high={`+${SCALE_LIMIT}`}
-            />
+            {generation.status === "stored" ? (
+              <span className="dim">Tokens are shaded once they are generated.</span>
+            ) : (
+              <RampLegend
+                kind="diverging"
+                low={`Change of log p by the edits, nats: −${SCALE_LIMIT}`}
+                high={`+${SCALE_LIMIT}`}
+              />
+            )}
             <span className="grow" />
             {kl !== null && !generation.isOutdated && (
               <span className="dim">

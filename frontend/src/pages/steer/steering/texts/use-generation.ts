@@ -11,40 +11,30 @@ import { reduceEvents, requested, ended, failed, type Generation, NO_GENERATION,
 /** Events within this interval are rendered together. */
 const RENDER_INTERVAL_MS = 30;
 
-type Update = (change: (state: Generation) => Generation) => void;
-
-/** Collects events and flushes them a few times per second. */
-function createBuffer(update: Update) {
-  let events: SteeringEvent[] = [];
-  let timer: number | null = null;
-  const flush = () => {
-    if (timer !== null) window.clearTimeout(timer);
-    timer = null;
-    const ready = events;
-    events = [];
-    const now = performance.now();
-    if (ready.length > 0) update((state) => reduceEvents(state, ready, now));
-  };
-  const add = (event: SteeringEvent) => {
-    events.push(event);
-    timer ??= window.setTimeout(flush, RENDER_INTERVAL_MS);
-  };
-  return { add, flush };
-}
-
+/** Feeds the events of a generation to `update`, tokens a few times per second. */
 async function consumeStream(
   run: string,
   request: SteeringRequest,
   signal: AbortSignal,
-  update: Update,
+  update: (change: (state: Generation) => Generation) => void,
 ): Promise<void> {
-  const buffer = createBuffer(update);
+  let events: SteeringEvent[] = [];
+  let flushedAt = 0;
+  const flush = () => {
+    const [ready, now] = [events, performance.now()];
+    events = [];
+    flushedAt = now;
+    if (ready.length > 0) update((state) => reduceEvents(state, ready, now));
+  };
   try {
-    for await (const event of streamSteering(run, request, signal)) buffer.add(event);
-    buffer.flush();
+    for await (const event of streamSteering(run, request, signal)) {
+      events.push(event);
+      if (event.event !== "token" || performance.now() - flushedAt > RENDER_INTERVAL_MS) flush();
+    }
+    flush();
     update(ended);
   } catch (error) {
-    buffer.flush();
+    flush();
     if (!signal.aborted) update((state) => failed(state, messageOf(error)));
   }
 }
