@@ -283,14 +283,10 @@ class Additions:
         factor = float((change_BTW * result_BTW).sum() / change_BTW.square().sum())
         if not self._is_close(result_BTW, factor * change_BTW):
             return None
-        return 1.0 if abs(factor - 1) < self._tolerance else factor
-
-    @property
-    def _tolerance(self) -> float:
-        return rounding(self._language_model.dtype)
+        return 1.0 if abs(factor - 1) < rounding(self._language_model.dtype) else factor
 
     def _is_close(self, value: Tensor, expected: Tensor) -> bool:
-        return bool((value - expected).norm() <= self._tolerance * expected.norm())
+        return bool((value - expected).norm() <= rounding(self._language_model.dtype) * expected.norm())
 
 
 @contextmanager

@@ -80,11 +80,7 @@ class LayerSizes:
         """Width of an expert's row in the table: O, R with a bottleneck, H if hidden units are mixed, 0 for a MOLT."""
         if self.method == "molt":
             return 0
-        return self.hidden_width if self._mixes_hidden else self.rank or self.output_width
-
-    @property
-    def _mixes_hidden(self) -> bool:
-        return method_traits(self.method).mixes_hidden
+        return self.hidden_width if method_traits(self.method).mixes_hidden else self.rank or self.output_width
 
     @property
     def _input_weights(self) -> int:
@@ -96,7 +92,7 @@ class LayerSizes:
 
     @property
     def _later_weights(self) -> int:
-        if self._mixes_hidden:
+        if method_traits(self.method).mixes_hidden:
             return self.hidden_width * self.output_width
         up = self.rank * self.output_width if self.rank else 0
         return up + (self.hidden_width * self.table_width if self.encodes else 0)
