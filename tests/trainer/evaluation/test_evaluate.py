@@ -208,7 +208,7 @@ def test_joint_evaluation(trained: World) -> None:
     expected = float(-log_p.gather(2, evaluator.ids_SL[:, 1:, None]).mean())
     assert measured.result.ce_replaced == pytest.approx(expected, rel=1e-5)
     assert measured.result.summed_loss_increase == pytest.approx(0.3)
-    with pytest.raises(UserError, match="replace layer"):
+    with pytest.raises(UserError, match="listed twice"):
         evaluate_jointly(evaluator, [runs[0], runs[0]], [0.1, 0.1])
 
 

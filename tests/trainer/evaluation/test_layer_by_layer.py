@@ -42,6 +42,6 @@ def test_steps_equal_single_and_joint_evaluations(tmp_path: Path) -> None:
     assert result.steps[-1].loss_increase.value == pytest.approx(joint.result.loss_increase.value, rel=1e-4)
     assert result.steps[-1].agreement == pytest.approx(joint.result.agreement)
     assert measured.loss_increase_S == pytest.approx(joint.loss_increase_S, abs=1e-5)
-    with pytest.raises(UserError, match="both replace layer"):
+    with pytest.raises(UserError, match="listed twice"):
         evaluate_layer_by_layer(evaluator, [runs[0], runs[0]], [0.1, 0.1])
     world.database.dispose()
