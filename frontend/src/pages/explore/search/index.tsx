@@ -22,8 +22,11 @@ import { PassageSearch, SEARCH_PARAMS } from "./passage-search";
 import { EFFECT_EXAMPLE } from "./starts";
 import { WordSearch } from "./word-search";
 
+/** Longer texts are passages. */
+const isWords = (text: string) => text.trim().split(/\s+/).length <= 4;
+
 /** Experts that make a text follow a prompt. Steer has the same search beside the steered text. */
-function EffectSearch({ run }: { readonly run: RunSummary }) {
+function EffectSearch({ run, words }: { readonly run: RunSummary; readonly words: string }) {
   const [params, setParams] = useUrlState(STEERING_PARAMS);
   const links = usePageLinks();
   const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt }), null);
@@ -43,7 +46,15 @@ function EffectSearch({ run }: { readonly run: RunSummary }) {
           <LinkButton to={links.page("steering", { prompt: draft.text, wanted, unwanted })}>Open in Steer</LinkButton>
         </div>
       </section>
-      <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+      <FindPane
+        key={wanted + unwanted}
+        run={run}
+        params={params}
+        setParams={setParams}
+        prompt={draft.text}
+        commit={draft.commit}
+        suggested={words}
+      />
       {wanted + unwanted === "" && (
         <EmptyState title="Type the beginning of a text, and what should follow">
           <p>The experts of all layers that make it more probable are predicted, then measured in the model.</p>
@@ -62,7 +73,11 @@ function Search({ run }: { readonly run: RunSummary }) {
         <SegmentedControl
           label="What to search by"
           value={params.kind}
-          onChange={(kind) => setParams({ kind, position: null }, "push")}
+          onChange={(kind) => {
+            // Words may be a passage, or wanted; a passage is neither.
+            const text = kind === "words" && !isWords(params.text) ? "" : params.text;
+            setParams({ kind, text, position: null }, "push");
+          }}
           segments={[
             { value: "words", label: "Words" },
             { value: "passage", label: "A passage" },
@@ -74,7 +89,7 @@ function Search({ run }: { readonly run: RunSummary }) {
       {params.kind === "words" && <WordSearch run={run} text={params.text} onText={(text) => setParams({ text })} />}
       {params.kind === "passage" && <PassageSearch run={run} params={params} setParams={setParams} />}
       {params.kind === "texts" && <Contrast run={run} />}
-      {params.kind === "effect" && <EffectSearch run={run} />}
+      {params.kind === "effect" && <EffectSearch run={run} words={isWords(params.text) ? params.text : ""} />}
     </>
   );
 }

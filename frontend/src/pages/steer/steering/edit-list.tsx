@@ -213,7 +213,7 @@ function Measures({ run, edits, sweepUrl }: MeasuresProps) {
         ) : (
           price === null && (
             <Button size="small" icon="probing" disabled={hasCondition} onClick={() => work.start(request)}>
-              Measure side effects
+              Side effects
             </Button>
           )
         )}
@@ -230,7 +230,7 @@ function Measures({ run, edits, sweepUrl }: MeasuresProps) {
           {work.failure ??
             (hasCondition
               ? "Edits with conditions have no side effects to measure, because they may not apply to other text."
-              : "Side effects: on unrelated text and a 200-item ability test, beside random experts.")}
+              : "Side effects are measured on unrelated text and a 200-item ability test, beside random experts.")}
         </p>
       )}
     </section>

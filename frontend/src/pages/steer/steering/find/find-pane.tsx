@@ -34,6 +34,8 @@ interface FindPaneProps {
   /** The prompt as typed; `commit` writes it to the URL. */
   readonly prompt: string;
   readonly commit: () => void;
+  /** In the field until another text is typed or searched. */
+  readonly suggested?: string;
 }
 
 /** The search of the URL's texts, over one run per layer; null without wanted texts or while the runs are loading. */
@@ -61,8 +63,10 @@ const FIELDS = [
   { name: "unwanted", label: "and not", placeholder: "optional" },
 ] as const;
 
-export function FindPane({ run, params, setParams, prompt, commit }: FindPaneProps) {
-  const [typed, setTyped] = useState<Partial<Pick<SteeringParams, "wanted" | "unwanted">>>({});
+export function FindPane({ run, params, setParams, prompt, commit, suggested = "" }: FindPaneProps) {
+  const [typed, setTyped] = useState<Partial<Pick<SteeringParams, "wanted" | "unwanted">>>(
+    suggested === "" || params.wanted !== "" ? {} : { wanted: suggested },
+  );
   const [isAsked, setAsked] = useState(false);
   const { wanted, unwanted } = { ...params, ...typed };
   const request = useRequest(run, params);
