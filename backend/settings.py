@@ -28,7 +28,6 @@ def host_name(header: str) -> str:
 
 
 def is_ip_address(name: str) -> bool:
-    """Return whether ``name`` is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -60,30 +60,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Layer": "mxd.api.layer",
-    "MxD": "mxd.api.layer",
-    "Transcoder": "mxd.api.layer",
-    "UserError": "mxd.trainer.errors",
-    "ablate": "mxd.api.functions",
-    "check_circuit": "mxd.api.functions",
-    "contrast": "mxd.api.functions",
-    "evaluate": "mxd.api.functions",
-    "export": "mxd.api.functions",
-    "finetune": "mxd.api.training",
-    "generate": "mxd.api.functions",
-    "import_run": "mxd.api.training",
-    "index": "mxd.api.functions",
-    "load": "mxd.api.layer",
-    "load_model": "mxd.api.models",
-    "pack": "mxd.api.functions",
-    "probe": "mxd.api.functions",
-    "recurrence": "mxd.api.functions",
-    "route": "mxd.api.functions",
-    "runs": "mxd.api.training",
-    "serve": "mxd.api.serving",
-    "trace": "mxd.api.functions",
-    "train": "mxd.api.training",
+    "mxd.api.layer": ("Layer", "MxD", "Transcoder", "load"),
+    "mxd.api.models": ("load_model",),
+    "mxd.api.serving": ("serve",),
+    "mxd.api.training": ("finetune", "import_run", "runs", "train"),
+    "mxd.trainer.errors": ("UserError",),
 }
+"""Module -> its public names. All others are in ``mxd.api.functions``."""
 
 
 def __getattr__(name: str) -> Any:
@@ -92,9 +75,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("mxd-explorer")
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    home = next((module for module, names in _HOMES.items() if name in names), "mxd.api.functions")
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

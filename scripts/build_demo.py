@@ -27,7 +27,7 @@ from sqlalchemy import Engine, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations as notes
-from mxd.backend.database import steering_sessions as sessions
+from mxd.backend.database import annotations as sessions
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas.steering import SteeringRequest
 from mxd.backend.settings import DEMO_DATABASE

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mxd.backend.api.access import needed_role
+from mxd.backend.api.dependencies import needed_role
 from mxd.backend.cli.commands.serve import ServeCommand
 from mxd.backend.cli.parser import command_from
 

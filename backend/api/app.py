@@ -20,9 +20,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Match
 
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
-from mxd.backend.api.access import Authenticator, AuthMiddleware
-from mxd.backend.api.dependencies import Services
-from mxd.backend.api.docs_page import docs_page
+from mxd.backend.api.dependencies import Authenticator, AuthMiddleware, Services
 from mxd.backend.api.middleware import (
     SECURITY_HEADERS,
     BodyLimitMiddleware,
@@ -30,16 +28,22 @@ from mxd.backend.api.middleware import (
     MetricsMiddleware,
     SecurityHeadersMiddleware,
 )
-from mxd.backend.api.routes import evaluations, experts, labels, openai, routing, runs, server, snapshots, steering
-from mxd.backend.api.static_files import frontend
+from mxd.backend.api.routes import experts, labels, openai, routing, runs, server, snapshots, steering
+from mxd.backend.api.static_files import docs_page, frontend
 from mxd.backend.caches import StampedCache
-from mxd.backend.database.engine import open_database, size_in_bytes
-from mxd.backend.database.write_access import WriteAccess, reading_connections
-from mxd.backend.errors import BusyError, ClientGoneError, NotSignedInError, error_body, to_client_error
+from mxd.backend.database.engine import WriteAccess, open_database, reading_connections, size_in_bytes
+from mxd.backend.errors import (
+    BusyError,
+    ClientGoneError,
+    NotSignedInError,
+    error_body,
+    error_response,
+    response_to,
+    to_client_error,
+)
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.expert_table import RunCache
-from mxd.backend.responses import error_response, response_to
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
@@ -93,8 +97,8 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    modules = (server, runs, evaluations, experts, labels, routing, steering, snapshots)
-    for router in (*(module.router for module in modules), experts.of_all_runs):
+    described = (server.router, runs.router, runs.measurements, experts.router, labels.router, routing.router)
+    for router in (*described, steering.router, snapshots.router, experts.of_all_runs):
         app.include_router(router, prefix="/api")
     app.include_router(openai.router)
     app.add_api_route("/docs", lambda: docs_page(app.openapi()), include_in_schema=False, response_class=HTMLResponse)

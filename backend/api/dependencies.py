@@ -1,29 +1,186 @@
-"""The services that routes use: one frozen object on the application."""
+"""The services that routes use, and access: the host and the origin of a request, its token and the role that it needs.
+
+A server on loopback requires no token. A server on any other address requires one for every API request. A web page can
+make a browser on this machine send requests to loopback. It cannot choose the Host for an address that it does not own,
+nor the headers in which browsers state the origin of a request.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Annotated, cast
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Request
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.orm import Session
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mxd.backend.api.access import Authenticator
-from mxd.backend.api.middleware import Metrics
+from mxd.backend.api.middleware import OPEN_PATHS, Metrics
 from mxd.backend.caches import StampedCache
-from mxd.backend.database.write_access import WriteAccess
+from mxd.backend.database.annotations import digest, role_of
+from mxd.backend.database.engine import WriteAccess
+from mxd.backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, response_to, to_client_error
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.coactivation import CoactivationIndex
 from mxd.backend.queries.expert_table import RunCache
-from mxd.backend.settings import Settings
+from mxd.backend.settings import Role, Settings, host_name, is_ip_address
 from mxd.trainer.language_model.chat_template import Turn
 
 if TYPE_CHECKING:
     from mxd.backend.queries.matching import MatchedExperts
+
+SAME_SITE = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site for our own pages and for typed addresses."""
+
+
+def is_own_host(name: str, allowed: Collection[str]) -> bool:
+    """Return True for an IP address, localhost, or a name that the settings allow. Under DNS rebinding a browser sends
+    the attacker's name. An IP address cannot be rebound."""
+    return name == "localhost" or name in allowed or is_ip_address(name)
+
+
+def is_cross_site(method: str, headers: Headers) -> bool:
+    """Return True if a page of another site sent the request; only browsers send such headers."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in SAME_SITE
+    origin = headers.get("origin")
+    return method not in READING_METHODS and origin is not None and urlsplit(origin).netloc != headers.get("host")
+
+
+READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+READING_POSTS = re.compile(
+    r"^/api/(circuits(/check|/effects|/graph)?|runs/[^/]+/routing(/effects|/predictions)?"
+    r"|runs/[^/]+/(search/passage|contrast))$"
+)
+"""POST endpoints that change nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
+
+GUARDED = ("/api/", "/v1/", "/metrics")
+
+
+def needed_role(method: str, path: str) -> Role | None:
+    """Return the smallest sufficient role; None for public paths: sign-in, the pages and the API description."""
+    if not path.startswith(GUARDED) or path in OPEN_PATHS:
+        return None
+    return "read" if method in READING_METHODS or READING_POSTS.match(path) else "write"
+
+
+def allows(role: Role, needed: Role) -> bool:
+    """Return True if a role includes another: ``write`` includes ``read``."""
+    return role == "write" or needed == "read"
+
+
+COOKIE = "mxd_token"
+BEARER = "bearer "
+SECONDS_REMEMBERED = 5.0
+"""Seconds for which a token's role is cached; a revoked token stops working after that."""
+TOKENS_REMEMBERED = 1_000
+LONGEST_TOKEN = 200
+
+
+class Authenticator:
+    """Looks up tokens in a database."""
+
+    def __init__(self, settings: Settings, database: Engine) -> None:
+        self.settings = settings
+        self._database = database
+        self._known: dict[str, tuple[Role, float]] = {}
+        """Hash of a token -> its role, and the time until which the role is cached."""
+        self._own_names = {socket.gethostname().lower(), *(name.lower() for name in settings.allowed_hosts)}
+
+    def check_address(self, method: str, path: str, headers: Headers) -> None:
+        """Check that a request is meant for this server. Raises MisdirectedError if the Host is a name that is not this
+        server's, ForbiddenError if the request comes from another site's page."""
+        name = host_name(headers.get("host", ""))
+        if not is_own_host(name, self._own_names):
+            raise MisdirectedError(
+                f"Unknown host name: {name or '(none)'}. If it is this server's, add it to MXD_ALLOWED_HOSTS."
+            )
+        if path.startswith(("/api/", "/v1/")) and is_cross_site(method, headers):
+            raise ForbiddenError("Cross-site requests are not allowed. Open the server's own dashboard.")
+
+    async def check_access(self, method: str, path: str, headers: Headers) -> None:
+        """Check token and role. Without tokens, every request passes. Raises NotSignedInError if the token is missing
+        or not valid, ForbiddenError if its role is not sufficient."""
+        needed = needed_role(method, path)
+        if not self.settings.requires_tokens or needed is None:
+            return
+        role = await self.role(token_from(headers))
+        if role is None:
+            raise NotSignedInError("A token is required. Sign in with a token from: mxd token create")
+        if not allows(role, needed):
+            raise ForbiddenError("This token has the role read. Sign in with a token of the role write.")
+
+    async def role(self, token: str) -> Role | None:
+        """Return the role of a token, cached for a few seconds."""
+        if not 0 < len(token) <= LONGEST_TOKEN:
+            return None
+        key, now = digest(token), time.monotonic()
+        known = self._known.get(key)
+        if known is not None and now < known[1]:
+            return known[0]
+
+        def look_up() -> Role | None:
+            with Session(self._database) as session:
+                return role_of(session, token)
+
+        role = await asyncio.to_thread(look_up)
+        if role is None:
+            self._known.pop(key, None)
+            return None
+        if len(self._known) >= TOKENS_REMEMBERED:
+            self._known.clear()
+        self._known[key] = role, now + SECONDS_REMEMBERED
+        return role
+
+
+class AuthMiddleware:
+    """Rejects requests with a foreign Host or Origin, or without a valid token."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle the request, or respond with the error of a failed check."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        authenticator: Authenticator = scope["app"].state.services.authenticator
+        method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
+        try:
+            authenticator.check_address(method, path, headers)
+            await authenticator.check_access(method, path, headers)
+        except (MisdirectedError, ForbiddenError, NotSignedInError) as error:
+            await response_to(error)(scope, receive, send)
+            return
+        except (DBAPIError, PoolTimeoutError) as error:  # the database of the tokens
+            response = to_client_error(error)
+            if response is error:
+                raise
+            await response_to(response)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+def token_from(headers: Headers) -> str:
+    """Return the token from ``Authorization: Bearer`` or the sign-in cookie; empty if there is none."""
+    authorization = headers.get("authorization", "")
+    if authorization.lower().startswith(BEARER):
+        return authorization[len(BEARER) :].strip()
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
 @dataclass(frozen=True)
@@ -49,7 +206,6 @@ class Services:
 
 
 async def services(request: Request) -> Services:
-    """Return the services of the application that handles the request."""
     # Async, because FastAPI would run a plain function in a thread per request.
     return cast(Services, request.app.state.services)
 

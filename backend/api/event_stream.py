@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mxd.backend.errors import ClientGoneError, error_body, status_and_code, to_client_error
-from mxd.backend.responses import to_json_bytes
+from mxd.backend.errors import ClientGoneError, error_body, status_and_code, to_client_error, to_json_bytes
 from mxd.backend.schemas.base import ErrorEvent
 
 log = logging.getLogger(__name__)

@@ -1,10 +1,13 @@
-"""The built frontend, served by the same process: static files, and index.html for every page URL."""
+"""Pages: the built frontend, with index.html for every page URL, and the API documentation, generated from OpenAPI."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
+from jinja2 import Environment
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
@@ -64,3 +67,9 @@ class _Files(StaticFiles):
         if is_encoded:
             response.headers["Content-Encoding"] = "gzip"
         return response
+
+
+def docs_page(openapi: Mapping[str, Any]) -> str:
+    """Return HTML with every endpoint and every type, without scripts or external resources."""
+    source = Path(__file__).with_name("docs.html").read_text("utf-8")
+    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source).render(openapi)

@@ -173,3 +173,15 @@ class ModelCommand(Command):
         from mxd.trainer.language_model.model import LanguageModel
 
         return LanguageModel.load(source, self.device if group is None else group.device(self.device), self.dtype)
+
+
+class RunCommand(ModelCommand):
+    """Base class of the commands on one run and its language model."""
+
+    name: Positional[str]
+    """Name or folder of the run."""
+
+    def loaded(self) -> tuple[Run, LanguageModel]:
+        """Load the run, then the language model. Raises UserError if one cannot be loaded."""
+        (run,) = self.load_runs([self.name])
+        return run, self.load_language_model(run.language_model_source)

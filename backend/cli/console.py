@@ -6,11 +6,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from mxd.trainer.errors import CancelledError, NotFoundError
 from mxd.trainer.utils.callbacks import Callbacks
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mxd.trainer.utils.distributed import ProcessGroup
 
 
+T = TypeVar("T")
 ShowProgress = Callable[[int, int, str], None]
 LINE_INTERVAL_S = 5.0
 """Seconds between lines of progress."""
@@ -127,7 +128,6 @@ class StopRequest:
         self.signal: int | None = None
 
     def __call__(self) -> bool:
-        """Return whether to stop."""
         return self.signal is not None
 
     @property
@@ -187,6 +187,11 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: 
         ).rstrip()
         for row in table
     ]
+
+
+def table(items: Iterable[T], shown: Sequence[tuple[str, Callable[[T], str]]], text_columns: int = 1) -> list[str]:
+    """Return the lines of a table with a row per item. ``shown``: title of a column, and its text for an item."""
+    return columns([title for title, _ in shown], [[cell(item) for _, cell in shown] for item in items], text_columns)
 
 
 def write_output(path: Path, content: str) -> None:

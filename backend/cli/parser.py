@@ -205,7 +205,6 @@ def parse(model: type[M], words: Sequence[str], prog: str) -> M:
 
 
 def command_parser(name: str) -> ArgumentParser:
-    """Return the parser of one command in ``COMMANDS``."""
     return _parser(command_class(name), f"mxd {name}")
 
 
@@ -268,7 +267,6 @@ def print_completion(shell: str) -> int:
 
 
 def command_class(name: str) -> type[Command]:
-    """Import and return the class of a command in ``COMMANDS``."""
     entry = COMMANDS[name]
     module = import_module(f"mxd.backend.cli.commands.{entry.module}")
     command: type[Command] = getattr(module, entry.name)
@@ -341,7 +339,6 @@ def _add_options(parser: ArgumentParser, model: type[BaseModel]) -> None:
 
 
 def _add_option(parser: Any, option: Option) -> None:
-    """Add one option to a parser or a group of one."""
     values = option.default if isinstance(option.default, tuple | list) else [option.default]
     shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
     if option.is_required:

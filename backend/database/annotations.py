@@ -1,17 +1,27 @@
-"""User annotations of experts: labels, notes and tags.
+"""Annotations that users write: labels, notes, tags and lists of experts, saved steering sessions; and access tokens.
 
-They refer to a run by name rather than by id, so they survive indexing or training the run again.
+Annotations refer to a run by name rather than by id, so they survive indexing or training the run again. A session
+stores the complete request and the 99th percentiles that its strengths refer to. Indexing a run again may change the
+percentiles, and with them the meaning of a strength. Access tokens are random, displayed once, and stored as a hash. A
+token has 256 random bits, so an unsalted SHA-256 is enough: brute force is infeasible.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import DateTime, Index, String, Text, delete, func, select
+from sqlalchemy import JSON, DateTime, ForeignKey, Index, String, Text, UniqueConstraint, delete, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from mxd.backend.errors import ListNotFoundError, SessionNotFoundError
+from mxd.backend.settings import Role
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.tables import utc_now
 
 
@@ -42,7 +52,6 @@ class NoteRecord(NotesBase):
 
 
 def labels_of(session: Session, run: str, experts: Collection[int]) -> dict[int, str]:
-    """Return the labels of those of ``experts`` that have one."""
     query = select(LabelRecord.expert, LabelRecord.label).where(
         LabelRecord.run == run, LabelRecord.expert.in_(list(experts))
     )
@@ -50,7 +59,6 @@ def labels_of(session: Session, run: str, experts: Collection[int]) -> dict[int,
 
 
 def all_labels(session: Session, run: str) -> dict[int, str]:
-    """Return all labels of a run."""
     query = select(LabelRecord.expert, LabelRecord.label).where(LabelRecord.run == run)
     return {record.expert: record.label for record in session.execute(query)}
 
@@ -63,7 +71,6 @@ def labels_stamp(session: Session, run: str) -> tuple[int, datetime | None]:
 
 
 def note_of(session: Session, run: str, expert: int) -> str | None:
-    """Return the note on an expert, if any."""
     record = session.get(NoteRecord, (run, expert))
     return record.note if record else None
 
@@ -129,5 +136,284 @@ def tag_counts(session: Session, run: str) -> list[tuple[str, int]]:
 
 
 def tagged(session: Session, run: str, tag: str) -> set[int]:
-    """Return the experts that have a tag."""
     return set(session.scalars(select(TagRecord.expert).where(TagRecord.run == run, TagRecord.tag == tag)))
+
+
+class ListRecord(NotesBase):
+    """A list. Its name is unique within the run."""
+
+    __tablename__ = "lists"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run: Mapped[str] = mapped_column(String(200))
+    name: Mapped[str] = mapped_column(String(120))
+    note: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    __table_args__ = (UniqueConstraint("run", "name"),)
+
+
+class EntryRecord(NotesBase):
+    """An expert in a list."""
+
+    __tablename__ = "list_entries"
+
+    list_id: Mapped[int] = mapped_column(ForeignKey("lists.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    place: Mapped[int]
+    """Sort key within the list. Values need not be consecutive."""
+    note: Mapped[str | None] = mapped_column(Text)
+
+
+def find_list(session: Session, run: str, list_id: int) -> ListRecord:
+    """Return a list of a run. Raises ListNotFoundError if the run has no list with this id."""
+    record = session.get(ListRecord, list_id)
+    if record is None or record.run != run:
+        raise ListNotFoundError(f"Run '{run}' has no list {list_id}. It may have been deleted.")
+    return record
+
+
+def make_list(session: Session, run: str, name: str, experts: Sequence[int]) -> ListRecord:
+    """Create a list with some experts. Raises UserError if the run already has a list of this name."""
+    _check_name(session, run, name)
+    now = utc_now()
+    record = ListRecord(run=run, name=name, created_at=now, updated_at=now)
+    session.add(record)
+    session.flush()
+    add_entries(session, record, experts)
+    return record
+
+
+def change_list(session: Session, record: ListRecord, name: str | None, note: str | None) -> None:
+    """Change a list's name and note. None leaves a value unchanged; an empty note deletes it. Raises UserError if
+    another list of the run has this name."""
+    if name is not None and name != record.name:
+        _check_name(session, record.run, name)
+        record.name = name
+    if note is not None:
+        record.note = note or None
+    record.updated_at = utc_now()
+
+
+def _check_name(session: Session, run: str, name: str) -> None:
+    # Not in SQL: SQLite's lower() only handles ASCII.
+    names = session.scalars(select(ListRecord.name).where(ListRecord.run == run))
+    if name.casefold() in {known.casefold() for known in names}:
+        raise UserError(f"A list named '{name}' already exists. Choose another name, or add to that list.")
+
+
+def delete_list(session: Session, record: ListRecord) -> None:
+    """Delete a list and its entries. Labels, notes and tags of its experts are kept."""
+    session.execute(delete(EntryRecord).where(EntryRecord.list_id == record.id))
+    session.delete(record)
+
+
+def entries_of(session: Session, record: ListRecord) -> list[EntryRecord]:
+    """Return the entries of a list in order."""
+    query = select(EntryRecord).where(EntryRecord.list_id == record.id)
+    return list(session.scalars(query.order_by(EntryRecord.place, EntryRecord.expert)))
+
+
+def add_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
+    """Append experts to a list. Experts already in it keep their place."""
+    existing = {entry.expert for entry in entries_of(session, record)}
+    last = session.scalar(select(func.max(EntryRecord.place)).where(EntryRecord.list_id == record.id)) or 0
+    fresh = [expert for expert in dict.fromkeys(experts) if expert not in existing]
+    session.add_all(
+        EntryRecord(list_id=record.id, expert=expert, place=place) for place, expert in enumerate(fresh, start=last + 1)
+    )
+    record.updated_at = utc_now()
+
+
+def note_entry(session: Session, record: ListRecord, expert: int, note: str) -> None:
+    """Set the note of an entry; an empty note deletes it. Raises ListNotFoundError if the expert is not in the list."""
+    entry = session.get(EntryRecord, (record.id, expert))
+    if entry is None:
+        raise ListNotFoundError(f"Expert {expert} is not in the list '{record.name}'. Add it first.")
+    entry.note = note or None
+    record.updated_at = utc_now()
+
+
+def remove_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
+    """Remove experts from a list, if present."""
+    session.execute(delete(EntryRecord).where(EntryRecord.list_id == record.id, EntryRecord.expert.in_(experts)))
+    record.updated_at = utc_now()
+
+
+def order_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
+    """Reorder a list. Raises UserError if ``experts`` are not exactly the list's experts."""
+    entries = {entry.expert: entry for entry in entries_of(session, record)}
+    if sorted(experts) != sorted(entries):
+        raise UserError(f"The list '{record.name}' has changed. Reload it, then reorder it.")
+    for place, expert in enumerate(experts, start=1):
+        entries[expert].place = place
+    record.updated_at = utc_now()
+
+
+def lists_with_counts(session: Session, run: str) -> list[tuple[ListRecord, int]]:
+    """Return a run's lists with their sizes, most recently changed first."""
+    count = select(func.count()).where(EntryRecord.list_id == ListRecord.id).scalar_subquery()
+    query = select(ListRecord, count).where(ListRecord.run == run)
+    return [(record, size) for record, size in session.execute(query.order_by(ListRecord.updated_at.desc()))]
+
+
+def lists_holding(session: Session, run: str, experts: Collection[int]) -> dict[int, list[tuple[int, str]]]:
+    """Return (id, name) of the lists that contain each expert, sorted by name."""
+    query = (
+        select(EntryRecord.expert, ListRecord.id, ListRecord.name)
+        .join(ListRecord, ListRecord.id == EntryRecord.list_id)
+        .where(ListRecord.run == run, EntryRecord.expert.in_(list(experts)))
+        .order_by(ListRecord.name)
+    )
+    lists: dict[int, list[tuple[int, str]]] = {expert: [] for expert in experts}
+    for expert, number, name in session.execute(query):
+        lists[expert].append((number, name))
+    return lists
+
+
+def experts_in(session: Session, run: str, list_id: int) -> set[int]:
+    """Return the experts of a list. Raises ListNotFoundError if the run has no list with this id."""
+    return {entry.expert for entry in entries_of(session, find_list(session, run, list_id))}
+
+
+ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+"""Letters and digits that are not easily confused when an address is read aloud or typed."""
+ID_LENGTH = 7
+
+
+class SessionRecord(NotesBase):
+    """A saved session."""
+
+    __tablename__ = "sessions"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    run: Mapped[str] = mapped_column(String(200), index=True)
+    name: Mapped[str] = mapped_column(String(200))
+    steering: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """The request as JSON."""
+    units: Mapped[dict[str, dict[str, float]]] = mapped_column(JSON)
+    """Run -> expert -> 99th percentile at the time of saving."""
+    saved_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    text: Mapped[str | None] = mapped_column(String(400))
+    """Beginning of the steered text. None for a session saved without it."""
+
+
+def save_session(
+    session: Session,
+    run: str,
+    name: str,
+    steering: dict[str, Any],
+    units: dict[str, dict[str, float]],
+    text: str | None = None,
+) -> SessionRecord:
+    """Store a session under a new id."""
+    record = SessionRecord(
+        id="".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH)),
+        run=run,
+        name=name,
+        steering=steering,
+        units=units,
+        saved_at=utc_now(),
+        text=text,
+    )
+    session.add(record)
+    session.flush()
+    return record
+
+
+def json_units(units: dict[str, dict[int, float]]) -> dict[str, dict[str, float]]:
+    """Return units with string keys, as JSON requires."""
+    return {run: {str(expert): unit for expert, unit in known.items()} for run, known in units.items()}
+
+
+def find_session(session: Session, id: str) -> SessionRecord:
+    """Return the session with this id. Raises SessionNotFoundError if no session has this id."""
+    record = session.get(SessionRecord, id)
+    if record is None:
+        raise SessionNotFoundError(f"Unknown session: {id}. It may have been deleted.")
+    return record
+
+
+def sessions_of(session: Session, run: str) -> list[SessionRecord]:
+    """Return all sessions of a run, newest first."""
+    query = select(SessionRecord).where(SessionRecord.run == run)
+    return list(session.scalars(query.order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
+
+
+def all_sessions(session: Session) -> list[SessionRecord]:
+    """Return the sessions of all runs, newest first."""
+    return list(session.scalars(select(SessionRecord).order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
+
+
+def delete_session(session: Session, id: str) -> None:
+    """Delete a session. Raises SessionNotFoundError if no session has this id."""
+    session.delete(find_session(session, id))
+
+
+PREFIX = "mxd_"
+"""Prefix that lets secret scanners recognise a leaked token."""
+RANDOM_BYTES = 32
+
+
+class AccessTokenRecord(NotesBase):
+    """An active token."""
+
+    __tablename__ = "access_tokens"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    role: Mapped[str] = mapped_column(String(8))
+    name: Mapped[str] = mapped_column(String(100))
+    """Purpose or owner, chosen by its creator."""
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """A new token, displayed once."""
+
+    id: int
+    role: Role
+    name: str
+    token: str
+
+
+def create_token(session: Session, role: Role, name: str) -> NewToken:
+    """Create a token. It cannot be displayed again."""
+    token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    record = AccessTokenRecord(role=role, name=name, sha256=digest(token), created_at=utc_now())
+    session.add(record)
+    session.flush()
+    return NewToken(record.id, role, name, token)
+
+
+def role_of(session: Session, token: str) -> Role | None:
+    """Return the role of a token; None if it is unknown or revoked."""
+    role = session.scalar(select(AccessTokenRecord.role).where(AccessTokenRecord.sha256 == digest(token)))
+    return "write" if role == "write" else "read" if role == "read" else None
+
+
+def tokens(session: Session) -> Sequence[AccessTokenRecord]:
+    """Return all active tokens, oldest first."""
+    return session.scalars(select(AccessTokenRecord).order_by(AccessTokenRecord.id)).all()
+
+
+def count_tokens(session: Session) -> int:
+    return session.scalar(select(func.count()).select_from(AccessTokenRecord)) or 0
+
+
+def revoke_token(session: Session, token_id: int) -> None:
+    """Revoke a token. Raises NotFoundError if no token has this id."""
+    if session.get(AccessTokenRecord, token_id) is None:
+        raise NotFoundError(f"Unknown token: {token_id}. Run 'mxd token list' to see the active tokens.")
+    session.execute(delete(AccessTokenRecord).where(AccessTokenRecord.id == token_id))
+
+
+def digest(token: str) -> str:
+    """Return the hash under which a token is stored."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def remove_sessions(session: Session, run: str) -> None:
+    session.execute(delete(SessionRecord).where(SessionRecord.run == run))

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, make_url, select, update
 
+from mxd.backend.database.annotations import SessionRecord
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.database.maintenance import upgrade_database
-from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.backend.settings import DEMO_DATABASE, demo_database, demo_digest
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError

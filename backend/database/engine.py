@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, PoolProxiedConnection, delete, func, select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    LargeBinary,
+    PoolProxiedConnection,
+    and_,
+    delete,
+    func,
+    select,
+    text,
+    type_coerce,
+)
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from mxd.backend.database.access_tokens import AccessTokenRecord
-from mxd.backend.database.annotations import LabelRecord, NoteRecord, NotesBase, TagRecord
-from mxd.backend.database.lists import EntryRecord, ListRecord
+from mxd.backend.database.annotations import EntryRecord, ListRecord, NotesBase
 from mxd.backend.database.migrations import CHAIN
-from mxd.backend.database.steering_sessions import SessionRecord
+from mxd.backend.errors import BusyError
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig
+from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig, connect
 from mxd.trainer.storage.database.open import check_foreign_file, open_trainer_database, prepare
+from mxd.trainer.storage.database.tables import ExampleRecord, SequenceRecord
 
-OWN_TABLES = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord, SessionRecord)
-"""Tables of annotations, access tokens and sessions."""
-WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, SessionRecord)
+OWN_TABLES = tuple(NotesBase.metadata.tables.values())
+"""Tables of annotations, sessions and access tokens."""
+WRITTEN = tuple(table for table in OWN_TABLES if "run" in table.c)
 """Tables of what users wrote about a run."""
 
 
 def count_written(session: Session, run: str) -> int:
     """Return the number of labels, notes, tags, lists and sessions of a run."""
-    counts = (select(func.count()).select_from(table).where(table.run == run) for table in WRITTEN)
+    counts = (select(func.count()).select_from(table).where(table.c.run == run) for table in WRITTEN)
     return sum(session.scalar(count) or 0 for count in counts)
 
 
@@ -36,7 +49,7 @@ def remove_written(session: Session, run: str) -> None:
     of_run = select(ListRecord.id).where(ListRecord.run == run)
     session.execute(delete(EntryRecord).where(EntryRecord.list_id.in_(of_run)))
     for table in WRITTEN:
-        session.execute(delete(table).where(table.run == run))
+        session.execute(delete(table).where(table.c.run == run))
 
 
 def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
@@ -59,12 +72,8 @@ def open_maybe_damaged(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS)
     except OSError as error:
         raise UserError(f"Cannot open the database {url}: {error}. Choose another with --database.") from error
 
-    def create_tables(connection: Connection) -> None:
-        tables = [NotesBase.metadata.tables[table.__tablename__] for table in OWN_TABLES]
-        NotesBase.metadata.create_all(connection, tables)
-
     try:
-        prepare(engine, CHAIN, create_tables)
+        prepare(engine, CHAIN, NotesBase.metadata.create_all)
     except UserError:
         engine.dispose()
         raise
@@ -139,3 +148,87 @@ def size_in_bytes(engine: Engine) -> int:
         return sum(path.stat().st_size for path in paths if path.is_file())
     with engine.connect() as connection:
         return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
+
+
+def among(session: Session, column: InstrumentedAttribute[int], values: Collection[int]) -> ColumnElement[bool]:
+    """Return ``column IN values`` for any number of values."""
+    if session.get_bind().dialect.name != "sqlite":
+        return column.in_(list(values))
+    # SQLite limits the number of parameters; a JSON list is one parameter.
+    values_table = func.json_each(json.dumps(sorted(values))).table_valued("value")
+    return column.in_(select(values_table.c.value))
+
+
+class StoredExample(NamedTuple):
+    """A stored example with its token sequence."""
+
+    expert: int
+    bin: int
+    rank: int
+    sequence: int
+    position: int
+    activation: float
+    active: bytes
+    """Packed positions and activations."""
+    token_ids: list[int]
+
+
+PACKED = ("active", "token_ids")
+NUMBERS = (getattr(ExampleRecord, name) for name in StoredExample._fields if name not in PACKED)
+# Packed: a search reads far more examples than it displays.
+PACKED_COLUMNS = (
+    type_coerce(ExampleRecord.active, LargeBinary).label("active"),
+    type_coerce(SequenceRecord.token_ids, LargeBinary).label("token_ids"),
+)
+WITH_TOKENS = select(*NUMBERS, *PACKED_COLUMNS).join(
+    SequenceRecord,
+    and_(SequenceRecord.run_id == ExampleRecord.run_id, SequenceRecord.sequence == ExampleRecord.sequence),
+)
+
+
+WRITERS = 4
+"""Requests that write at the same time. SQLite writes one after the other; PostgreSQL may wait for locked rows."""
+READ_POOL_SECONDS = 5.0
+
+
+def reading_connections(statement_seconds: float) -> ConnectionConfig:
+    """Return the configuration of the server's connections for reading."""
+    return ConnectionConfig(
+        pool_seconds=READ_POOL_SECONDS, lock_seconds=READ_POOL_SECONDS, statement_seconds=statement_seconds
+    )
+
+
+class WriteAccess:
+    """Lets a few requests write at a time. The others wait without a thread or a connection. ``wait_seconds``: longest
+    wait for a turn, and then for a lock of another process."""
+
+    def __init__(self, url: str, wait_seconds: float, statement_seconds: float) -> None:
+        self._seconds = wait_seconds
+        self._turns = asyncio.Semaphore(WRITERS)
+        self._engine = connect(
+            url,
+            ConnectionConfig(
+                pool_size=WRITERS,
+                max_overflow=0,
+                pool_seconds=wait_seconds,
+                lock_seconds=wait_seconds,
+                statement_seconds=statement_seconds,
+            ),
+        )
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Engine]:
+        """Yield an engine to write with. Raises BusyError if others have been writing for too long."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise BusyError("Others are writing to the database. Try again in a moment.", self._seconds) from error
+        try:
+            yield self._engine
+        finally:
+            self._turns.release()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()

@@ -22,9 +22,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, SQLAlche
 from sqlalchemy.orm import Session
 
 from mxd.backend.database import migrations
-from mxd.backend.database.annotations import NotesBase
-from mxd.backend.database.engine import OWN_TABLES, opened, size_in_bytes
-from mxd.backend.database.sql import WITH_TOKENS
+from mxd.backend.database.engine import OWN_TABLES, WITH_TOKENS, opened, size_in_bytes
 from mxd.trainer.errors import DamagedDatabaseError, NotFoundError, UserError
 from mxd.trainer.storage.database.column_types import unpack, unpack_active
 from mxd.trainer.storage.database.engine import cannot_open, connect, harden_sqlite, schema_transaction
@@ -175,8 +173,7 @@ def rescue_annotations(damaged: Path, target: Path) -> dict[str, int]:
     source.row_factory = sqlite3.Row
     source.text_factory = lambda stored: stored.decode("utf-8", "replace")
     with closing(source), opened(sqlite_file_url(target)) as database:
-        tables = [NotesBase.metadata.tables[kind.__tablename__] for kind in OWN_TABLES]
-        return {str(table.name): _copy(source, database, table) for table in tables}
+        return {str(table.name): _copy(source, database, table) for table in OWN_TABLES}
 
 
 def _copy(source: sqlite3.Connection, database: Any, table: Table) -> int:

@@ -59,7 +59,6 @@ def cantor(x: int, y: int) -> int:
 
 
 def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]:
-    """Return a circuit as a JSON object."""
     target = f"{_last_layer(circuit)}_{_target_token(circuit)}"
     ids = [
         f"{target if node.kind == 'target' else f'{node.layer}_{node.expert}'}_{node.position}"
@@ -209,14 +208,11 @@ def export_circuit(
 def write_features(session: Session, exported: Exported, experts: Collection[int], folder: Path) -> None:
     """Write ``features/F.json``, as circuit-tracer's front end and Neuronpedia read it, for experts of one run. F
     numbers layer and expert."""
-    chunk = chunk_of(session, exported, sorted(experts))
-    examples = chunk.examples_by_expert()
     target = folder / FOLDER
     target.mkdir(parents=True, exist_ok=True)
-    for row in chunk.experts:
-        expert = row["expert"]
-        number = cantor(exported.run.layer, expert)
-        described = _feature(exported, row, examples.get(expert, []), chunk.ablations.get(expert))
+    for row, examples, measured in chunk_of(session, exported, sorted(experts)).entries():
+        number = cantor(exported.run.layer, row["expert"])
+        described = _feature(exported, row, examples, measured)
         atomic_write(target / f"{number}.json", json.dumps({"index": number, **described}, ensure_ascii=False))
 
 

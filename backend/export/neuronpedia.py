@@ -16,13 +16,21 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from mxd.backend.export.tables import Chunk, Exported, Row
+from sqlalchemy.orm import Session
+
+from mxd.backend.export.static_site.write import write_site
+from mxd.backend.export.tables import Chunk, Exported, Row, chunks, open_run, tables
+from mxd.backend.inference.run_loader import Vocabulary
+from mxd.backend.queries.runs import find_run
 from mxd.trainer.storage.database.tables import AblationRecord, utc_now
-from mxd.trainer.storage.run import without_folder
+from mxd.trainer.storage.run import Run, check_empty_folder, without_folder
+from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.files import atomic_directory
 
 UNMEASURED = (
     "neuron_alignment_indices",
@@ -62,12 +70,9 @@ class Batches:
 
     def add(self, chunk: Chunk) -> None:
         """Write the active experts of a chunk as one batch."""
-        examples = chunk.examples_by_expert()
         active = [row for row in chunk.experts if row["active_tokens"]]
         self._dead += [row["expert"] for row in chunk.experts if not row["active_tokens"]]
-        features = [
-            self._feature(row, examples.get(row["expert"], []), chunk.ablations.get(row["expert"])) for row in active
-        ]
+        features = [self._feature(*entry) for entry in chunk.entries() if entry[0]["active_tokens"]]
         if features:
             self._write(f"batch-{self._written}.json", self._head | {"features": features})
             folder = self._folder / "explanations"
@@ -164,3 +169,43 @@ def _activation(row: Row, example: Row) -> dict[str, Any]:
         "values": values,
         "qualifying_token_index": example["position"] - first,
     }
+
+
+TableFormat = Literal["json", "csv", "parquet", "neuronpedia", "site"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Destination and format of an export."""
+
+    folder: Path
+    """A new or empty folder."""
+    format: TableFormat
+    model_id: str | None = None
+    """Neuronpedia's name of the language model. Default: the last part of its name here."""
+    source_set: str | None = None
+    """Neuronpedia's name of the set of features. Default: the run's name."""
+
+
+def export_run(session: Session, run: Run, target: Target, callbacks: Callbacks) -> int:
+    """Export every expert of an indexed run. Returns their number. Raises UserError if the folder is not empty, or the
+    export was cancelled; no files are left, NoIndexError if the run has no index."""
+    check_empty_folder(target.folder)
+    exported = open_run(session, find_run(session, run.name), Vocabulary(run.tokenizer))
+    target.folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_directory(target.folder) as partial:
+        read = chunks(session, exported, callbacks)
+        if target.format == "site":
+            write_site(session, exported, run, read, partial)
+        elif target.format == "neuronpedia":
+            named = target.model_id or exported.run.language_model.rstrip("/").rpartition("/")[2]
+            batches = Batches(partial, exported, named, target.source_set or exported.run.name)
+            for chunk in read:
+                batches.add(chunk)
+            batches.end()
+        else:
+            with tables(partial, target.format) as (add_experts, add_examples):
+                for chunk in read:
+                    add_experts(chunk.experts)
+                    add_examples(chunk.examples)
+    return exported.run.num_experts

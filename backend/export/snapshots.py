@@ -79,7 +79,6 @@ def steer_command(run: str, config: SteeringConfig) -> list[str]:
 
 
 def route_command(run: str, text: str, k: int | None) -> list[str]:
-    """Words of the command that routes the same text."""
     return ["mxd", "route", *_with_text([run], text, [] if k is None else ["--k", str(k)])]
 
 

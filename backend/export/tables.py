@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.examples import described, stored_examples
-from mxd.backend.queries.experts import rows_of
+from mxd.backend.queries.experts import known, rows_of
 from mxd.backend.queries.runs import find_index
-from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, REAL, ExpertRecord
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, REAL
 from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, IndexRecord, RunRecord
+from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.display import printable, spreadsheet_text
 
 AT_A_TIME = 128
@@ -37,9 +38,11 @@ class Chunk:
     """``Example`` as JSON, with its expert."""
     ablations: Mapping[int, AblationRecord]
 
-    def examples_by_expert(self) -> dict[int, list[Row]]:
-        """Yield the examples of each expert that has any."""
-        return {expert: list(rows) for expert, rows in groupby(self.examples, key=lambda row: int(row["expert"]))}
+    def entries(self) -> Iterator[tuple[Row, list[Row], AblationRecord | None]]:
+        """Yield each expert with its examples and, if they were measured, its effects."""
+        examples = {expert: list(rows) for expert, rows in groupby(self.examples, key=lambda row: int(row["expert"]))}
+        for row in self.experts:
+            yield row, examples.get(row["expert"], []), self.ablations.get(row["expert"])
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,14 @@ class Exported:
     vocabulary: Vocabulary
 
 
-def chunks(session: Session, exported: Exported) -> Iterator[Chunk]:
-    """Yield all experts of an indexed run by id, dead ones included."""
-    for first in range(0, exported.run.num_experts, AT_A_TIME):
-        yield chunk_of(session, exported, range(first, min(first + AT_A_TIME, exported.run.num_experts)))
+def chunks(session: Session, exported: Exported, callbacks: Callbacks) -> Iterator[Chunk]:
+    """Yield all experts of an indexed run by id, dead ones included. Raises CancelledError if it was cancelled."""
+    total = exported.run.num_experts
+    for first in range(0, total, AT_A_TIME):
+        callbacks.check_cancelled("Cancelled; nothing was written.")
+        end = min(first + AT_A_TIME, total)
+        yield chunk_of(session, exported, range(first, end))
+        callbacks.on_progress(end, total, "")
 
 
 def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Exported:
@@ -63,10 +70,8 @@ def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Export
 
 
 def chunk_of(session: Session, exported: Exported, experts: Sequence[int]) -> Chunk:
-    """Return some experts with their examples."""
     run, vocabulary = exported.run, exported.vocabulary
-    within = (ExpertRecord.run_id == run.id, ExpertRecord.expert.in_(experts))
-    edges = {row.expert: row.bins for row in session.execute(select(ExpertRecord).where(*within)).scalars()}
+    edges = {expert: record.bins for expert, record in known(session, run, experts).items()}
     rows = rows_of(session, run, experts, vocabulary)
     order = [ExampleRecord.expert, ExampleRecord.bin, ExampleRecord.rank]
     conditions = [ExampleRecord.run_id == run.id, ExampleRecord.expert.in_(experts)]
@@ -83,59 +88,42 @@ FILE_COLUMNS = (*(column.key for column in EXPERT_COLUMNS), "bins")
 EXAMPLE_COLUMNS = ("expert", "bin", "rank", "sequence", "position", "activation", "token_ids", "tokens", "active")
 
 
-class Table(Protocol):
-    """A file that rows are appended to."""
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """Append rows."""
+Append = Callable[[Sequence[Row]], object]
+"""Appends rows to a file."""
 
 
-class JsonTable:
-    """A JSON array, one row per line."""
-
-    def __init__(self, path: Path, stack: ExitStack) -> None:
-        self._file = stack.enter_context(path.open("w", encoding="utf-8"))
-        self._file.write("[")
-        stack.callback(self._file.write, "\n]\n")
-        self._between = "\n"
-
-    def add(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self._file.write(self._between + json.dumps(row, ensure_ascii=False))
-            self._between = ",\n"
+def _json(path: Path, stack: ExitStack) -> Append:
+    """Open a JSON array, one row per line."""
+    file = stack.enter_context(path.open("w", encoding="utf-8"))
+    file.write("[")
+    stack.callback(file.write, "\n]\n")
+    between = chain(["\n"], repeat(",\n"))
+    return lambda rows: file.writelines(next(between) + json.dumps(row, ensure_ascii=False) for row in rows)
 
 
-class CsvTable:
-    """Comma-separated values with a header; lists are JSON in their cell."""
+def _csv(path: Path, columns: Sequence[str], stack: ExitStack) -> Append:
+    """Open comma-separated values with a header; lists are JSON in their cell."""
+    writer = csv.DictWriter(stack.enter_context(path.open("w", encoding="utf-8", newline="")), columns)
+    writer.writeheader()
 
-    def __init__(self, path: Path, columns: Sequence[str], stack: ExitStack) -> None:
-        file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
-        self._writer = csv.DictWriter(file, columns)
-        self._writer.writeheader()
+    def cell(value: Any) -> Any:
+        if isinstance(value, list | tuple | Mapping):
+            return printable(json.dumps(value, ensure_ascii=False))
+        return printable(spreadsheet_text(value)) if isinstance(value, str) else value
 
-    def add(self, rows: Sequence[Row]) -> None:
-        def cell(value: Any) -> Any:
-            if isinstance(value, list | tuple | Mapping):
-                return printable(json.dumps(value, ensure_ascii=False))
-            return printable(spreadsheet_text(value)) if isinstance(value, str) else value
-
-        self._writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+    return lambda rows: writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
 
 
-class ParquetTable:
-    """Parquet with nested columns, one row group per chunk."""
+def _parquet(path: Path, schema: Any, stack: ExitStack) -> Append:
+    """Open a Parquet file with nested columns, one row group per chunk."""
+    import pyarrow
+    from pyarrow import parquet
 
-    def __init__(self, path: Path, schema: Any, stack: ExitStack) -> None:
-        from pyarrow import parquet
+    writer = stack.enter_context(parquet.ParquetWriter(path, schema, compression="zstd"))
+    # Active tokens and bins get named fields, because a list of mixed types has no column type.
+    names = {"active": ("position", "activation", "rank"), "bins": ("low", "high", "active_tokens")}
 
-        self._schema = schema
-        self._writer = stack.enter_context(parquet.ParquetWriter(path, schema, compression="zstd"))
-
-    def add(self, rows: Sequence[Row]) -> None:
-        import pyarrow
-
-        # Active tokens and bins get named fields, because a list of mixed types has no column type.
-        names = {"active": ("position", "activation", "rank"), "bins": ("low", "high", "active_tokens")}
+    def append(rows: Sequence[Row]) -> None:
         listed = [
             {
                 name: [dict(zip(names[name], values, strict=True)) for values in value] if name in names else value
@@ -144,7 +132,9 @@ class ParquetTable:
             for row in rows
         ]
         if listed:
-            self._writer.write_table(pyarrow.Table.from_pylist(listed, self._schema))
+            writer.write_table(pyarrow.Table.from_pylist(listed, schema))
+
+    return append
 
 
 def _schemas() -> tuple[Any, Any]:
@@ -174,14 +164,14 @@ def _schemas() -> tuple[Any, Any]:
 
 
 @contextmanager
-def tables(folder: Path, suffix: str) -> Iterator[tuple[Table, Table]]:
+def tables(folder: Path, suffix: str) -> Iterator[list[Append]]:
     """Open files of experts and examples in a folder, in the format of a suffix: json, csv or parquet."""
-    experts, examples = folder / f"experts.{suffix}", folder / f"examples.{suffix}"
+    paths = folder / f"experts.{suffix}", folder / f"examples.{suffix}"
     with ExitStack() as stack:
         if suffix == "json":
-            yield JsonTable(experts, stack), JsonTable(examples, stack)
+            yield [_json(path, stack) for path in paths]
         elif suffix == "csv":
-            yield CsvTable(experts, FILE_COLUMNS, stack), CsvTable(examples, EXAMPLE_COLUMNS, stack)
+            listed = FILE_COLUMNS, EXAMPLE_COLUMNS
+            yield [_csv(path, columns, stack) for path, columns in zip(paths, listed, strict=True)]
         else:
-            expert_schema, example_schema = _schemas()
-            yield ParquetTable(experts, expert_schema, stack), ParquetTable(examples, example_schema, stack)
+            yield [_parquet(path, schema, stack) for path, schema in zip(paths, _schemas(), strict=True)]

@@ -90,14 +90,12 @@ def predict(context: JobContext, text: str, k: int | None = None) -> Predictions
 
 
 def direct_effects(context: JobContext, text: str, position: int, k: int | None = None) -> tuple[ExpertEffect, ...]:
-    """Direct effects of the experts that are active on one token."""
     from mxd.trainer.analysis.effects import direct_effects
 
     return direct_effects(context.language_model, context.runs[0], context.token_ids(text), position, k)
 
 
 def expert_writes(context: JobContext, examples: Sequence[tuple[int, Examples]]) -> list[ExpertWrites]:
-    """Outputs of experts, each on its examples."""
     from mxd.trainer.analysis.effects import expert_writes
 
     return expert_writes(context.language_model, context.runs[0], examples)
@@ -116,14 +114,12 @@ def expert_map(context: JobContext, expert: int) -> ExpertMap:
 
 
 def trace(context: JobContext, config: CircuitConfig) -> Circuit:
-    """The circuit of a prompt."""
     from mxd.trainer.analysis.circuits.tracing import trace
 
     return trace(context.language_model, context.runs, config, context.callbacks)
 
 
 def check_circuit(context: JobContext, config: CircuitConfig, circuit: Circuit) -> CircuitCheck:
-    """Measured effects of a circuit."""
     from mxd.trainer.analysis.circuits.checking import check
 
     return check(context.language_model, context.runs, config, circuit, context.callbacks)
@@ -147,7 +143,6 @@ def find(context: JobContext, config: FindConfig) -> FoundExperts:
 
 
 def measure(context: JobContext, config: FindConfig, groups: Sequence[Sequence[Edit]]) -> tuple[EditEffect, ...]:
-    """Effects and prices of groups of edits."""
     from mxd.trainer.analysis.effect_search import measure
 
     _check_lengths(context, config)

@@ -201,7 +201,6 @@ class LoadedRun:
 
     @cached_property
     def similarity(self) -> ExpertSimilarity:
-        """Similarity of the run's experts."""
         with IMPORT_LOCK:
             from mxd.backend.inference.similarity import ExpertSimilarity
 

@@ -58,7 +58,6 @@ class InferenceService:
         return self._num_active
 
     def language_models(self) -> tuple[LoadedLanguageModel, ...]:
-        """The language models in memory."""
         loaded = [(worker.source, worker.language_model) for worker in self._workers.copy().values()]
         return tuple(
             LoadedLanguageModel(

@@ -12,13 +12,14 @@ from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io
+from jinja2 import Environment
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.plots.registry import draw
+from mxd.backend.plots.figures import draw
 from mxd.backend.queries.evaluations import all_evaluations, evaluated
 from mxd.backend.queries.report import run_report
-from mxd.backend.schemas.report import Cell, Section, SectionFigure, Table
+from mxd.backend.schemas.runs import Chapter, Section, SectionFigure
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
     EvaluationRecord,
@@ -28,15 +29,6 @@ from mxd.trainer.storage.database.tables import (
     SteeringStrengthRecord,
 )
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1a; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; margin: .8rem 0; }
-td, th { padding: .3rem 1rem .3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid #ddd; }
-td { white-space: nowrap; }
-small { color: #63635c; font-weight: 400; } .wide { overflow-x: auto; } p { max-width: 90ch; }
-pre { background: #f4f4f1; padding: .8rem; white-space: pre-wrap; }
-.alarm { color: #a11; } .warning { color: #850; } .verdict { font-weight: 600; }
-"""
 LINK = re.compile(r"\[([^]]*)\]\((/[^)\s]*|https://[^)\s]*)\)")
 
 
@@ -44,96 +36,51 @@ def report(session: Session, data: Path) -> str:
     """Return the whole file. ``data``: the data folder. Raises NoEvaluationsError if nothing has been evaluated."""
     records = evaluated(session)
     runs = [session.get_one(RunRecord, run_id) for run_id in dict.fromkeys(record.run_id for record in records)]
-    writer = _Writer(session)
-    parts = [writer.section(all_evaluations(records), None)]
-    for run in runs:
-        parts += writer.chapters(run, data)
-    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return (
-        "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>MxD Explorer report</title><style>{STYLE}</style><h1>MxD Explorer report</h1>"
-        f"<p>{len(runs)} runs, written {made}. Losses in nats per token, 95 % bootstrap intervals over sequences.</p>"
-        + "".join(parts)
-        + f"<h2>Commands</h2><pre>{escape(chr(10).join(commands(session)))}</pre></html>"
+    written: set[str] = set()
+    plotly_js = [True]
+
+    def is_new(section: Section, run: str | None) -> bool:
+        """Return whether the same section was not written before, for another run."""
+        of_all_runs = section.figure is not None and section.figure.name == "added-layers"
+        content = section.model_dump_json() + ("" if of_all_runs or section.figure is None else str(run))
+        known = content in written
+        written.add(content)
+        return not known
+
+    def figure(placed: SectionFigure, run: str | None) -> tuple[str, str]:
+        """Return the title and the HTML of a figure; the first one includes plotly.js."""
+        drawn = draw(session, placed.name, run)
+        shown = go.Figure(data=escaped_traces(drawn.data), layout=escaped_layout(drawn.layout))
+        shown.update_layout(template="plotly_white", height=placed.height + 60, margin={"t": 60, "b": 60})
+        include = plotly_js.pop() if plotly_js else False
+        return drawn.title, plotly.io.to_html(shown, full_html=False, include_plotlyjs=include)
+
+    def chapters(run: RunRecord) -> Iterator[tuple[Chapter, list[Section]]]:
+        """Yield the chapters of a run, each with its new sections in which something was measured."""
+        for chapter in run_report(session, run, data).chapters:
+            yield chapter, [one for one in chapter.sections if (one.tables or one.figure) and is_new(one, run.name)]
+
+    evaluations = all_evaluations(records)
+    is_new(evaluations, None)
+    templates = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    templates.filters["linked"] = _linked
+    return templates.from_string(Path(__file__).with_name("report.html").read_text("utf-8")).render(
+        runs=[(run.name, list(chapters(run))) for run in runs],
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        evaluations=evaluations,
+        figure=figure,
+        commands=commands(session),
     )
 
 
-class _Writer:
-    """Writes sections as HTML, equal ones of several runs once."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._written: set[str] = set()
-        self._has_plotly = False
-
-    def chapters(self, run: RunRecord, data: Path) -> Iterator[str]:
-        """Yield the chapters of a run in which something was measured."""
-        yield f"<h2>{escape(run.name)}</h2>"
-        for chapter in run_report(self._session, run, data).chapters:
-            measured = [one for one in chapter.sections if one.tables or one.figure]
-            sections = [section for one in measured if (section := self.section(one, run.name))]
-            if sections:
-                yield f"<h3>{escape(chapter.title)}</h3><p><small>{escape(chapter.note)}</small></p>"
-                yield from sections
-
-    def section(self, section: Section, run: str | None) -> str:
-        """Return a section, or an empty text if the same was written before."""
-        of_all_runs = section.figure is not None and section.figure.name == "added-layers"
-        content = section.model_dump_json() + ("" if of_all_runs or section.figure is None else str(run))
-        if content in self._written:
-            return ""
-        self._written.add(content)
-        parts = [
-            f"<h4>{escape(section.title)}</h4>" if section.title else "",
-            f"<p class='verdict'>{_linked(section.verdict)}</p>" if section.verdict else "",
-            *(f"<p>{_linked(text)}</p>" for text in section.intro),
-            *(f"<p class='{one.level}'>{escape(one.text)}</p>" for one in section.warnings),
-            self._figure(section.figure, run) if section.figure else "",
-            *(_table(table) for table in section.tables),
-            *(f"<p><small>{_linked(text)}</small></p>" for text in section.notes),
-        ]
-        return "".join(parts)
-
-    def _figure(self, placed: SectionFigure, run: str | None) -> str:
-        """Return a figure; the first one includes plotly.js."""
-        figure = draw(self._session, placed.name, run)
-        shown = go.Figure(data=escaped_traces(figure.data), layout=escaped_layout(figure.layout))
-        shown.update_layout(template="plotly_white", height=placed.height + 60, margin={"t": 60, "b": 60})
-        body = plotly.io.to_html(shown, full_html=False, include_plotlyjs=not self._has_plotly)
-        self._has_plotly = True
-        return f"<h4>{escape(figure.title)}</h4><p><small>{_linked(placed.note)}</small></p>{body}"
-
-
 def _linked(text: str) -> str:
-    """Return a text with its links; those to pages of the dashboard become plain words."""
+    """Return a text as HTML with its links; those to pages of the dashboard become plain words."""
 
     def link(found: re.Match[str]) -> str:
         words, address = found.groups()
         return words if address.startswith("/") else f"<a href='{address}'>{words}</a>"
 
     return LINK.sub(link, escape(text))
-
-
-def _table(table: Table) -> str:
-    def small(text: str) -> str:
-        return f"<br><small>{escape(text)}</small>" if text else ""
-
-    def cell(one: Cell | None) -> str:
-        if one is None:
-            return "–"
-        value = f"<b>{escape(one.text)}</b>" if one.is_best else escape(one.text)
-        return value + small(one.interval) + (f"<br><small>{_linked(one.note)}</small>" if one.note else "")
-
-    head = "".join(f"<th>{escape(one.title)}{small(one.detail)}</th>" for one in table.columns)
-    lines = [f"<tr><th>{escape(table.corner)}</th>{head}</tr>"]
-    group = ""
-    for row in table.rows:
-        if row.group != group:
-            lines.append(f"<tr><th colspan='{len(table.columns) + 1}'>{escape(row.group)}</th></tr>")
-            group = row.group
-        cells = "".join(f"<td>{cell(one)}</td>" for one in row.cells)
-        lines.append(f"<tr><th>{escape(row.title)}{small(row.detail)}</th>{cells}</tr>")
-    return f"<div class='wide'><table>{''.join(lines)}</table></div>"
 
 
 # ---------------------------------------------------------------- commands

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.sql import among
+from mxd.backend.database.engine import among
 from mxd.backend.schemas.experts import AutomaticLabel
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, RunRecord
@@ -46,7 +46,6 @@ def automatic_labels(
 
 
 def shown_labels(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, AutomaticLabel]:
-    """Return the displayed automatic label of each expert that has one."""
     return {expert: labels[0] for expert, labels in automatic_labels(session, run, experts).items()}
 
 
@@ -65,7 +64,6 @@ class ShownLabels:
     density: Mapping[int, float] = field(default_factory=dict)
 
     def of(self, expert: int) -> dict[str, Any] | None:
-        """Return the label of an expert as ``AutomaticLabel``."""
         row = self.rows.get(expert)
         return None if row is None else _served(row, self.density.get(expert, 0.0))
 

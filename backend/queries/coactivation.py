@@ -8,14 +8,13 @@ Shapes: T sampled tokens, P active (token, expert) pairs, N experts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.inference.closest import Closest, closest
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import with_names
 from mxd.backend.schemas.experts import SharedTokens, SimilarExpert
@@ -32,6 +31,26 @@ TOKEN_IDS = np.dtype("<u4")
 Shift = Literal[-1, 0, 1]
 SHIFTS: tuple[Shift, ...] = (-1, 0, 1)
 Ints = NDArray[np.int64]
+
+
+class Closest(NamedTuple):
+    """Experts most similar to one."""
+
+    experts: list[tuple[int, float]]
+    """(expert, similarity), most similar first."""
+    p95: float | None
+    """95th percentile of the similarity over all other experts, for comparison; None if it would say nothing."""
+
+
+def closest(similarity_N: NDArray[np.floating[Any]], expert: int, count: int) -> Closest:
+    """Return the ``count`` experts most similar to ``expert``, of which the similarities to all N experts are given."""
+    order_N = np.argsort(-similarity_N, kind="stable")
+    others = order_N[order_N != expert]
+    if not len(others):
+        return Closest([], None)
+    similarity = similarity_N[others].clip(-1, 1)
+    pairs = zip(others[:count].tolist(), similarity[:count].tolist(), strict=True)
+    return Closest(list(pairs), float(np.percentile(similarity, 95)))
 
 
 class Companion(NamedTuple):

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.report_text import cell, in_unit, in_units, last_part, method_title, page, plural, unit_name
-from mxd.backend.schemas.report import Chapter, Head, ReportWarning, Row, Section, SectionFigure, Table
+from mxd.backend.schemas.runs import Head, ReportWarning, Row, Section, SectionFigure, Table
 from mxd.trainer.evaluation.evaluation_metrics import TABLE, Result, measured_in
 from mxd.trainer.evaluation.evaluation_metrics import Section as Part
 from mxd.trainer.evaluation.seeds import SeedGroup, group_by_seeds
@@ -91,66 +91,53 @@ RAREST_DENSEST = (("rarest", "asc"), ("densest", "desc"))
 """Words of links to the experts, and the order of densities there."""
 
 
-def health_chapter(session: Session, run: RunRecord, bits: int | None) -> Chapter:
+def health_section(session: Session, run: RunRecord, bits: int | None) -> Section:
     """Return how a run's experts are used. ``bits``: those per weight if the weights are stored rounded."""
     units = unit_name(run.method)
     records = _newest_by_text(session, run)
     links = [f"[{name}]({page('experts', run.name, sort='density', order=order)})" for name, order in RAREST_DENSEST]
-    section = Section(
+    title = f"Health of the {units}"
+    if not records:
+        return _not_evaluated("health", title, run)
+    return Section(
         key="health",
-        title=f"Health of the {units}",
-        verdict="" if records else f"{run.name} has not been evaluated on held-out text.",
-        intro=tuple(
-            f"{run.name}, {sample(record)}. {units.capitalize()}: {', '.join(links)}." for record in records[:1]
-        ),
-        warnings=tuple(ReportWarning(**warning) for record in records[:1] for warning in record.result["warnings"]),
-        tables=(_facts(run, records, bits, "health", "Metrics of health"),) if records else (),
-        commands=() if records else (evaluate_command(run),),
+        title=title,
+        intro=(f"{run.name}, {sample(records[0])}. {units.capitalize()}: {', '.join(links)}.",),
+        warnings=tuple(ReportWarning(**warning) for warning in records[0].result["warnings"]),
+        tables=(_facts(run, records, bits, "health", "Metrics of health"),),
     )
-    return Chapter(key="health", title="Health", note=f"how the {units} are used", is_folded=False, sections=(section,))
 
 
-def faithfulness_chapter(session: Session, run: RunRecord, bits: int | None) -> Chapter:
+def _not_evaluated(key: str, title: str, run: RunRecord) -> Section:
+    verdict = f"{run.name} has not been evaluated on held-out text."
+    return Section(key=key, title=title, verdict=verdict, commands=(evaluate_command(run),))
+
+
+def faithfulness_sections(session: Session, run: RunRecord, bits: int | None) -> tuple[Section, ...]:
     """Return loss and reconstruction of a run on every text, and the figures of its newest evaluation."""
-    records = _newest_by_text(session, run)
-    metrics = Section(
-        key="faithfulness",
-        title="",
-        verdict="" if records else f"{run.name} has not been evaluated on held-out text.",
-        intro=tuple(
-            f"{sample(record)}. 95 % intervals: losses resample sequences, continuations count prompts (Wilson); none "
-            "covers training seeds."
-            for record in records[:1]
-        ),
-        tables=(_facts(run, records, bits, "faithfulness", "Faithfulness"),) if records else (),
-        commands=() if records else (evaluate_command(run),),
-    )
-    figures = []
+    records, units = _newest_by_text(session, run), unit_name(run.method)
+    metrics, figures = _not_evaluated("faithfulness", "", run), list[SectionFigure]()
     if records:
-        units = unit_name(run.method)
+        metrics = Section(
+            key="faithfulness",
+            title="",
+            intro=(
+                f"{sample(records[0])}. 95 % intervals: losses resample sequences, continuations count prompts "
+                "(Wilson); none covers training seeds.",
+            ),
+            tables=(_facts(run, records, bits, "faithfulness", "Faithfulness"),),
+        )
+        load = f"at x, the least used x of the {units} have y of all activations"
+        densities = f"{run.num_experts:,} {units} on the evaluated text"
         figures = [
-            SectionFigure(
-                name="load",
-                note=f"at x, the least used x of the {units} have y of all activations",
-                height=FIGURE_HEIGHT,
-            ),
-            SectionFigure(
-                name="density-evaluated",
-                note=f"{run.num_experts:,} {units} on the evaluated text",
-                height=FIGURE_HEIGHT,
-            ),
+            SectionFigure(name="load", note=load, height=FIGURE_HEIGHT),
+            SectionFigure(name="density-evaluated", note=densities, height=FIGURE_HEIGHT),
         ]
     if sets := added(session):
         tokens = " or ".join(f"{each:,}" for each in sorted({record.result["tokens"] for record in sets}))
         note = f"{plural(len(sets), 'set')} of runs, on {tokens} tokens"
         figures.append(SectionFigure(name="added-layers", note=note, height=FIGURE_HEIGHT))
-    return Chapter(
-        key="faithfulness",
-        title="Faithfulness",
-        note=f"all metrics of {run.name}, on every text",
-        is_folded=True,
-        sections=(metrics, *(Section(key=figure.name, title="", figure=figure) for figure in figures)),
-    )
+    return (metrics, *(Section(key=figure.name, title="", figure=figure) for figure in figures))
 
 
 def _newest_by_text(session: Session, run: RunRecord) -> list[EvaluationRecord]:

@@ -7,27 +7,64 @@ without replacement. It ends when the drawn bin has no example left, because ano
 
 from __future__ import annotations
 
+import base64
+import binascii
 import random
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from mxd.backend.database.sql import WITH_TOKENS, StoredExample
+from mxd.backend.database.engine import WITH_TOKENS, StoredExample
+from mxd.backend.errors import CursorError
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.cursors import ExampleCursor
-from mxd.backend.schemas.experts import Example, ExampleSample
+from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.experts import Example, ExampleSample, Order, PageSort
 from mxd.trainer.storage.database.column_types import PackedLists, unpack_active
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
 
+Id = Annotated[int, Field(ge=0, lt=2**31)]
 
-class ExampleQuery(BaseModel):
+
+class Cursor(BaseModel):
+    """Base class of all cursors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def encode(self) -> str:
+        """Return the cursor as a URL-safe string."""
+        return base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, word: str) -> Self:
+        """Decode the output of ``encode``. Raises CursorError if it is invalid."""
+        try:
+            return cls.model_validate_json(base64.b64decode(word + "=" * (-len(word) % 4), b"-_", validate=True))
+        except (ValidationError, binascii.Error, ValueError) as error:
+            raise CursorError("Invalid cursor. Start at the first page.") from error
+
+
+class ExpertCursor(Cursor):
+    """Last expert of a page, with the sort order."""
+
+    sort: PageSort
+    order: Order
+    value: Annotated[float, Field(allow_inf_nan=False)]
+    expert: Id
+
+
+class ExampleCursor(Cursor):
+    """Last example of a page."""
+
+    bin: Id
+    rank: Id
+
+
+class ExampleQuery(Schema):
     """Selection of an expert's examples."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     bin: Annotated[int | None, Field(ge=0, le=1000)] = None
     """Only examples of one bin. Default: all, top examples first."""
@@ -76,7 +113,6 @@ def stored_examples(
 
 
 def describe(example: StoredExample, vocabulary: Vocabulary) -> Example:
-    """Return a stored example as served."""
     return Example.model_validate(described(example, vocabulary))
 
 

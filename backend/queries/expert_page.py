@@ -5,27 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import tagged
+from mxd.backend.database.annotations import experts_in, tagged
 from mxd.backend.database.engine import reading
-from mxd.backend.database.lists import experts_in
 from mxd.backend.errors import CursorError, NoIndexError
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.cursors import ExpertCursor
+from mxd.backend.queries.examples import ExpertCursor
 from mxd.backend.queries.expert_table import BrowsedRun, Floats, Mask, RunCache
 from mxd.backend.queries.experts import described, known
 from mxd.backend.queries.search import MAX_RANKED, SearchText, find_experts, search
+from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import Order, PageSort
 from mxd.trainer.storage.database.expert_columns import BOUNDS
 
 
-class PageQuery(BaseModel):
+class PageQuery(Schema):
     """Order and filters of a page of experts, without the bounds of columns."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     sort: PageSort = "max_activation"
     """Column or one of two words. ``match``, ascending: the best matches of ``search`` first, the others by label.
@@ -130,7 +128,6 @@ def _chosen(
 
 
 def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQuery, vocabulary: Vocabulary) -> Floats:
-    """Return the sort key of each expert."""
     columns, descending = browsed.columns, query.order == "desc"
     if query.sort == "random":
         return np.random.default_rng().random(len(columns.expert))

@@ -54,7 +54,6 @@ class Columns:
 
     @property
     def active(self) -> Ints:
-        """Ids of the active experts."""
         return self.expert[self.values["active_tokens"] > 0]
 
     @property
@@ -123,7 +122,6 @@ class Columns:
 
 
 def load_columns(session: Session, run_id: int) -> Columns:
-    """Load the columns of a run's experts."""
     columns = {"expert": ExpertRecord.expert, "active_tokens": ExpertRecord.active_tokens}
     columns |= {key: column.of(ExpertRecord) for key, column in STORED.items()}
     statement = select(*columns.values()).where(ExpertRecord.run_id == run_id).order_by(ExpertRecord.expert)
@@ -253,7 +251,6 @@ class RunCache:
         return self._browsed.get(name, self._version.now(), lambda: self._read(name))
 
     def tokens(self, session: Session, browsed: BrowsedRun) -> TokenIndex:
-        """Return who is active on which token."""
         index = browsed.index
         return self._tokens.get(index.run_id, index.created_at, lambda: load_token_index(session, index.run_id))
 

@@ -1,24 +1,26 @@
-"""Experts of a run by number: their rows and records, one expert in full, and their matches in other runs."""
+"""Experts of a run by number: their rows and records, one expert in full, its effects and its matches in other runs."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.database import lists
+from mxd.backend.database import annotations as notes
 from mxd.backend.database.annotations import labels_of, note_of, tags_of
-from mxd.backend.database.sql import among
+from mxd.backend.database.engine import among
 from mxd.backend.errors import ExpertNotFoundError
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.ablation import expert_ablation
 from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, shown_labels
-from mxd.backend.queries.runs import find_index
+from mxd.backend.queries.runs import check_expert, find_index
 from mxd.backend.schemas.experts import (
+    Ablation,
     ActivationBin,
     ExpertDetail,
     ExpertRecurrence,
@@ -28,17 +30,94 @@ from mxd.backend.schemas.experts import (
     SimilarExpert,
     TokenCount,
 )
-from mxd.trainer.analysis.results import RECURRENCE_COMMAND, is_found, stored_matches
+from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
 from mxd.trainer.config import RecurrenceConfig
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.tables import (
+    AblationRecord,
     ExampleRecord,
     IndexRecord,
     MeasurementRecord,
     RecurrenceRecord,
     RunRecord,
+    SequenceRecord,
 )
-from mxd.trainer.utils.display import unknown_expert
+
+
+def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> Ablation | None:
+    """Return the measured effects of an expert, if any."""
+    record = session.get(AblationRecord, (run.id, expert))
+    if record is None:
+        return None
+    other = session.get(AblationRecord, (record.run_id, record.random_expert))
+    tokens = {side: _token_effects(getattr(record, side), vocabulary) for side in ("promoted", "suppressed")}
+    return Ablation(
+        **{name: getattr(record, name) for name in Ablation.model_fields if hasattr(record, name)} | tokens,
+        random_loss_increase=None if other is None else other.loss_increase,
+        random_output_share=None if other is None else other.output_share,
+        exceeds_random=exceeds(tokens["promoted"], () if other is None else _token_effects(other.promoted, vocabulary)),
+    )
+
+
+STRONGEST_EXAMPLES = 8
+"""Strongest examples among which are those from which it is computed what an expert writes."""
+WRITTEN_EXAMPLES = 3
+"""Number of these: few, and those with the fewest tokens before the peak, so that it takes less than a second."""
+NEIGHBOURS = 8
+"""Experts of the most similar density, of which one is the random expert."""
+EXCEEDS_FACTOR = 2.0
+"""Half of all experts exceed another one of the same density; about one in seven does so by this factor."""
+
+ExampleTokens = tuple[list[int], int]
+"""Token ids of a sequence, and the position of an active token."""
+
+
+def written_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
+    """Return the sequences and positions of some of an expert's strongest examples; empty for a dead expert."""
+    query = (
+        select(SequenceRecord.token_ids, ExampleRecord.position)
+        .join(
+            SequenceRecord,
+            (SequenceRecord.run_id == ExampleRecord.run_id) & (SequenceRecord.sequence == ExampleRecord.sequence),
+        )
+        .where(ExampleRecord.run_id == run.id, ExampleRecord.expert == expert, ExampleRecord.bin == 0)
+        .order_by(ExampleRecord.rank)
+        .limit(STRONGEST_EXAMPLES)
+    )
+    shortest = sorted(session.execute(query), key=lambda row: row.position)[:WRITTEN_EXAMPLES]
+    return [(np.frombuffer(ids, "<u4").astype(np.int64).tolist(), position) for ids, position in shortest]
+
+
+def random_expert(session: Session, run: RunRecord, expert: int) -> int | None:
+    """Return an active expert of similar density, the same one each time; None if there is no other."""
+    density = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.expert == expert)
+    query = (
+        select(ExpertRecord.expert)
+        .where(ExpertRecord.run_id == run.id, ExpertRecord.expert != expert, ExpertRecord.density > 0)
+        .order_by(func.abs(ExpertRecord.density - density.scalar_subquery()), ExpertRecord.expert)
+        .limit(NEIGHBOURS)
+    )
+    neighbours = session.scalars(query).all()
+    return random.Random(expert).choice(neighbours) if neighbours else None
+
+
+def exceeds(promoted: Sequence[TokenEffect], others: Sequence[TokenEffect]) -> bool:
+    """Return whether an expert's largest rise of a log-probability says more than a random expert's. Both promoted
+    tokens are sorted by change, largest first; ``others`` is empty without a random expert."""
+    largest, of_random = (max([0.0, *(token.change for token in tokens[:1])]) for tokens in (promoted, others))
+    return largest > 0 and largest >= EXCEEDS_FACTOR * of_random
+
+
+def most_promoted(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, str]:
+    """Return the token that each expert promotes most, for those that were measured."""
+    chosen = AblationRecord.run_id == run.id, AblationRecord.expert.in_(experts)
+    rows = session.execute(select(AblationRecord.expert, AblationRecord.promoted).where(*chosen))
+    return {expert: vocabulary.name(int(promoted[0][0])) for expert, promoted in rows if promoted}
+
+
+def _token_effects(pairs: Sequence[Sequence[float]], vocabulary: Vocabulary) -> tuple[TokenEffect, ...]:
+    return tuple(TokenEffect(id=int(token), text=vocabulary.name(int(token)), change=change) for token, change in pairs)
+
 
 ROW_COLUMNS = [column for column in EXPERT_COLUMNS if column.measured_by in ("index", "ablate")]
 """Columns of a row that follow from the expert's record."""
@@ -68,14 +147,12 @@ def described(
 
 
 def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, ExpertRow]:
-    """Return the rows of those of ``experts`` that are indexed."""
     records = list(known(session, run, experts).values())
     rows = (ExpertRow.model_validate(row) for row in described(session, run, records, vocabulary))
     return {row.expert: row for row in rows}
 
 
 def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount, ...]:
-    """Return the top tokens of an expert."""
     return tuple(map(TokenCount.model_validate, _top_tokens(record, vocabulary)))
 
 
@@ -96,12 +173,6 @@ def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
         find_index(session, run)
         raise ExpertNotFoundError(f"Expert {expert} is missing from the index of '{run.name}'. Index the run again.")
     return record
-
-
-def check_expert(run: RunRecord, expert: int) -> None:
-    """Check that an expert exists. Raises ExpertNotFoundError if it does not."""
-    if not 0 <= expert < run.num_experts:
-        raise ExpertNotFoundError(unknown_expert(expert, run.name, run.num_experts))
 
 
 def with_names(
@@ -143,7 +214,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
         row=row,
         note=note_of(session, run.name, expert),
         lists=tuple(
-            ListRef(id=number, name=name) for number, name in lists.lists_holding(session, run.name, [expert])[expert]
+            ListRef(id=number, name=name) for number, name in notes.lists_holding(session, run.name, [expert])[expert]
         ),
         previous=session.scalar(before),
         next=session.scalar(after),

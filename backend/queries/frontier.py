@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.evaluations import evaluate_command, is_at_its_own_k, newest, sample, sample_of, seeds
 from mxd.backend.queries.report_text import Format, cell, in_unit, last_part, run_page, signed
-from mxd.backend.schemas.report import Chapter, Head, Row, Section, SectionFigure, Table
+from mxd.backend.schemas.runs import Head, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
@@ -42,7 +42,6 @@ class Line:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Names of its runs."""
         return tuple(dict.fromkeys(record.result["run"] for point in self.points for record in point.records))
 
     @property
@@ -74,30 +73,16 @@ MEASURES = (
 )
 
 
-def frontier_chapter(session: Session, run: RunRecord) -> Chapter:
+def frontier_section(session: Session, run: RunRecord) -> Section:
     """Return loss and error of the runs of one MLP by K, on the same sequences."""
     try:
         record, lines = frontier_of(session, run)
     except NoEvaluationsError:
-        section = Section(
-            key="frontier",
-            title="Not evaluated yet",
-            verdict="Evaluate the runs of a layer on held-out text to compare them here. The command accepts several "
-            "runs:",
-            commands=(evaluate_command(run),),
+        verdict = (
+            "Evaluate the runs of a layer on held-out text to compare them here. The command accepts several runs:"
         )
-    else:
-        section = _measured_frontier(run, record, lines)
-    return Chapter(
-        key="frontier",
-        title="Frontier",
-        note=f"loss and error of the runs of layer {run.layer} by K",
-        is_folded=True,
-        sections=(section,),
-    )
-
-
-def _measured_frontier(run: RunRecord, record: EvaluationRecord, lines: Sequence[tuple[str, Line]]) -> Section:
+        commands = (evaluate_command(run),)
+        return Section(key="frontier", title="Not evaluated yet", verdict=verdict, commands=commands)
     own = lines[0][1]
     own_points = {k_of(point): point for point in own.points}
     rows = [

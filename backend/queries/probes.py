@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.report_text import cell, expert_page, fixed, last_part, plural, run_page, signed, unit_name
-from mxd.backend.schemas.report import Cell, Chapter, Head, Row, Section, SectionFigure, Table
+from mxd.backend.schemas.runs import Cell, Head, Row, Section, SectionFigure, Table
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
 from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.evaluation.evaluation_metrics import Measured
@@ -51,37 +51,26 @@ PANELS_PER_ROW = 3
 PANEL_HEIGHT, PANEL_MARGINS = 168, 96
 
 
-def probing_chapter(session: Session, run: RunRecord) -> Chapter:
+def probing_sections(session: Session, run: RunRecord) -> tuple[Section, ...]:
     """Return how well single experts separate labelled texts, beside the best neuron and a random gate."""
     records = probes_of(session, run)
-    sections = [section for record in records for section in _probe_sections(run, record)]
-    if records:
-        panels = sum(len(record.result["kinds"]["experts"]["classes"]) for record in records)
-        figure = SectionFigure(
-            name="probe-activations",
-            note="activations of the best expert of each class",
-            height=PANEL_MARGINS + PANEL_HEIGHT * -(-panels // PANELS_PER_ROW),
+    if not records:
+        section = Section(
+            key="not-probed",
+            title=f"{run.name} has not been probed yet",
+            verdict="A probe measures how well single experts separate classes of text, for example languages or "
+            "topics. It needs labelled texts, a JSONL file with a text and a label per line. If the label has "
+            "another name, pass it with --label-column.",
+            notes=('A line of the file: {"text": "Preheat the oven to 180 degrees.", "label": "recipe"}',),
+            commands=(f"mxd probe {run.name} --labels FILE.jsonl",),
         )
-        sections.append(Section(key="probe-activations", title="", figure=figure))
-    else:
-        sections.append(
-            Section(
-                key="not-probed",
-                title=f"{run.name} has not been probed yet",
-                verdict="A probe measures how well single experts separate classes of text, for example languages or "
-                "topics. It needs labelled texts, a JSONL file with a text and a label per line. If the label has "
-                "another name, pass it with --label-column.",
-                notes=('A line of the file: {"text": "Preheat the oven to 180 degrees.", "label": "recipe"}',),
-                commands=(f"mxd probe {run.name} --labels FILE.jsonl",),
-            )
-        )
-    return Chapter(
-        key="probing",
-        title="Probing",
-        note="single experts against neurons and a random gate, on labelled texts",
-        is_folded=True,
-        sections=tuple(sections),
-    )
+        return (section,)
+    panels = sum(len(record.result["kinds"]["experts"]["classes"]) for record in records)
+    height = PANEL_MARGINS + PANEL_HEIGHT * -(-panels // PANELS_PER_ROW)
+    note = "activations of the best expert of each class"
+    figure = SectionFigure(name="probe-activations", note=note, height=height)
+    tables = [section for record in records for section in _probe_sections(run, record)]
+    return (*tables, Section(key="probe-activations", title="", figure=figure))
 
 
 def _probe_sections(run: RunRecord, record: ProbeRecord) -> tuple[Section, Section]:
@@ -244,40 +233,27 @@ SAE_PROBES = "https://github.com/sae-probes/sae-probes"
 SAE_PROBES_PAPER = "https://arxiv.org/abs/2502.16681"
 
 
-def benchmark_chapter(session: Session, run: RunRecord, data: Path) -> Chapter:
+def benchmark_sections(session: Session, run: RunRecord, data: Path) -> tuple[Section, ...]:
     """Return the scores of runs, neurons and an untrained gate on the data sets of sae-probes."""
     benchmark, problem = stored_benchmark(data)
-    if benchmark is not None:
-        sections = _benchmark_sections(session, benchmark)
-    elif problem is not None:
-        sections = (Section(key="benchmark", title="The benchmark cannot be read", verdict=problem),)
-    else:
+    if problem is not None:
+        return (Section(key="benchmark", title="The benchmark cannot be read", verdict=problem),)
+    if benchmark is None:
         same_mlp = RunRecord.language_model == run.language_model, RunRecord.layer == run.layer
         others = session.scalars(select(RunRecord.name).where(*same_mlp, RunRecord.id != run.id))
-        sections = (
-            Section(
-                key="benchmark",
-                title="No benchmark yet",
-                verdict="The benchmark measures how well a few experts separate classes of text, on 113 data sets made "
-                "by others. It compares the first run with the other runs, with the neurons of the MLP, and with an "
-                "untrained gate.",
-                notes=(
-                    "Without the two options, it uses up to 5,000 texts per data set and 1,024 tokens per text. An "
-                    "interrupted benchmark continues with the same command.",
-                ),
-                commands=(f"mxd benchmark {' '.join([run.name, *others])} --texts 300 --tokens 64",),
+        unmeasured = Section(
+            key="benchmark",
+            title="No benchmark yet",
+            verdict="The benchmark measures how well a few experts separate classes of text, on 113 data sets made by "
+            "others. It compares the first run with the other runs, with the neurons of the MLP, and with an untrained "
+            "gate.",
+            notes=(
+                "Without the two options, it uses up to 5,000 texts per data set and 1,024 tokens per text. An "
+                "interrupted benchmark continues with the same command.",
             ),
+            commands=(f"mxd benchmark {' '.join([run.name, *others])} --texts 300 --tokens 64",),
         )
-    return Chapter(
-        key="benchmark",
-        title="Benchmark",
-        note="sparse probes on the data sets of sae-probes",
-        is_folded=True,
-        sections=sections,
-    )
-
-
-def _benchmark_sections(session: Session, benchmark: Benchmark) -> tuple[Section, ...]:
+        return (unmeasured,)
     subjects = list(dict.fromkeys(score.subject for score in benchmark.scores))
     named = select(RunRecord).where(RunRecord.name.in_(subjects))
     runs = {record.name: record for record in session.scalars(named)}

@@ -1,62 +1,320 @@
-"""The report on a run: what the Evaluate page and ``mxd report`` show."""
+"""The report on a run: what the Evaluate page and ``mxd report`` show, with the verdict on the runs of one MLP.
+
+All thresholds and sentences of the verdict are here; pages and reports show them as they are."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.evaluations import FIGURE_HEIGHT, faithfulness_chapter, health_chapter
-from mxd.backend.queries.frontier import frontier_chapter
-from mxd.backend.queries.probes import benchmark_chapter, probing_chapter
-from mxd.backend.queries.report_text import plural
-from mxd.backend.queries.verdict import verdict_chapter
-from mxd.backend.schemas.report import Chapter, Report, Section, SectionFigure
+from mxd.backend.queries.automatic_labels import FEATURES
+from mxd.backend.queries.evaluations import (
+    FIGURE_HEIGHT,
+    evaluate_command,
+    evaluations_of_run,
+    faithfulness_sections,
+    health_section,
+    is_at_its_own_k,
+    loss_difference,
+)
+from mxd.backend.queries.frontier import frontier_section
+from mxd.backend.queries.probes import benchmark_sections, probing_sections
+from mxd.backend.queries.report_text import cell, in_unit, method_title, page, plural, rounded, run_page, unit_name
+from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
-from mxd.trainer.storage.database.tables import MeasurementRecord, RunRecord, SteeringStrengthRecord
+from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
+from mxd.trainer.language_model.sources import display_name
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import (
+    AutomaticLabelRecord,
+    EvaluationRecord,
+    IndexRecord,
+    MeasurementRecord,
+    RunRecord,
+    SteeringStrengthRecord,
+)
 from mxd.trainer.storage.run import runs_folder
+
+EQUAL_WITHIN = 0.01
+"""Parameters and tokens within this ratio count as equal conditions."""
+NORMAL_95 = 1.96
+
+
+MEANS_OVER_EXPERTS = (
+    Metric(
+        "label_score",
+        "Label score",
+        "plain",
+        "balanced accuracy of automatic labels on held-out examples, mean over experts; 0.5 is chance",
+        better="higher",
+        term="automatic_label",
+    ),
+    Metric(
+        "token_entropy",
+        "Token entropy",
+        "plain",
+        "bits of the tokens on which an expert is active",
+        better="lower",
+        term="entropy",
+    ),
+)
+"""Metrics of the index and of labels."""
+DEAD_IN_INDEX = Metric(
+    "dead_share",
+    "Dead experts",
+    "share",
+    "share of experts that are active on no indexed token",
+    better="lower",
+    term="dead_share",
+)
+RECOVERED = "loss_recovered_mean"
+EVALUATED = tuple(sorted((metric for metric in METRICS if metric.compares_runs), key=lambda it: it.key != RECOVERED))
+"""Metrics of evaluations, the plainest first."""
+ARROWS = {"lower": "↓ lower is better", "higher": "↑ higher is better"}
+
+
+class Compared(NamedTuple):
+    """An evaluated run with its newest result and its metrics by key."""
+
+    run: RunRecord
+    result: Mapping[str, Any]
+    metrics: Mapping[str, Measured]
+
+
+def verdict_section(session: Session, run: RunRecord) -> Section:
+    """Compare all evaluated runs of a run's MLP, the given one first."""
+    same_mlp = RunRecord.language_model == run.language_model, RunRecord.layer == run.layer
+    records = session.scalars(select(RunRecord).where(*same_mlp).order_by(RunRecord.method, RunRecord.name)).all()
+    records = [run, *(record for record in records if record.id != run.id)]
+    compared = []
+    for one in records:
+        results = [e.result for e in evaluations_of_run(session, one) if "intervals" in e.result]
+        # The newest one at the run's own K, on text that it was not trained on if there is one.
+        own = sorted((it for it in results if is_at_its_own_k(it)), key=lambda it: bool(it["seen_text"]))
+        compared += [Compared(one, result, _metrics(session, one, result)) for result in own[:1]]
+    is_evaluated = any(one.run is run for one in compared)
+    notes: tuple[str, ...] = ()
+    if compared:
+        mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
+        notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.",)
+    sentence, details = _sentence(session, compared)
+    return Section(
+        key="verdict",
+        title="",
+        verdict=sentence,
+        intro=(*(_other_layers(session, run) if len(compared) == 1 else ()), *details, *_conditions(compared)),
+        tables=(_table(compared),) if compared else (),
+        notes=notes,
+        commands=() if is_evaluated else (evaluate_command(run),),
+    )
+
+
+def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
+    found = ((metric.key, metric.measured(result)) for metric in EVALUATED)
+    metrics = {key: measured for key, measured in found if measured is not None and measured["value"] is not None}
+    for key, mean in means_over_experts(session, run).items():
+        margin = NORMAL_95 * mean.standard_error
+        metrics[key] = {"value": mean.value, "low": mean.value - margin, "high": mean.value + margin}
+    if session.get(IndexRecord, run.id) is not None:
+        active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
+        metrics[DEAD_IN_INDEX.key] = {"value": 1 - (session.scalar(active) or 0) / run.num_experts}
+    return metrics
+
+
+MIN_EXPERTS = 2
+"""Number of experts that a standard error needs."""
+
+
+class MeanOverExperts(NamedTuple):
+    """Mean over experts, with its standard error."""
+
+    value: float
+    standard_error: float
+
+
+def means_over_experts(session: Session, run: RunRecord) -> dict[str, MeanOverExperts]:
+    """Return the token entropy, in bits, and the label score of a run's experts; empty without an index. They say how
+    easily experts are described, and depend on the indexed text and its length."""
+    if session.get(IndexRecord, run.id) is None:
+        return {}
+    expert, label = ExpertRecord, AutomaticLabelRecord
+    active = (expert.run_id == run.id, expert.active_tokens > 0)
+    # Only one labeller, so that runs are comparable. Imported labels have no test examples and no score.
+    scored = (label.run_id == run.id, label.labeller == FEATURES, label.test_examples > 0)
+    columns = {"token_entropy": (expert.entropy, active), "label_score": (label.balanced_accuracy, scored)}
+    means = {}
+    for key, (column, conditions) in columns.items():
+        query = select(func.count(column), func.avg(column), func.avg(column * column)).where(*conditions)
+        count, mean, mean_square = session.execute(query).one()
+        if count >= MIN_EXPERTS:
+            variance = max(0.0, mean_square - mean**2) * count / (count - 1)
+            means[key] = MeanOverExperts(mean, math.sqrt(variance / count))
+    return means
+
+
+def _table(compared: Sequence[Compared]) -> Table:
+    columns = tuple(
+        Head(
+            key=run.name,
+            title=run.name,
+            detail=f"{title[:1].upper()}{title[1:]}, K {run.k}, {rounded(run.parameters)} parameters, "
+            f"{rounded(run.trained_tokens)} tokens",
+            href=run_page(run.name),
+        )
+        for run, _, _ in compared
+        for title in [method_title(run.method)]
+    )
+    rows = tuple(
+        Row(
+            key=metric.key,
+            title=metric.title,
+            detail=str(metric.description) + (f"\n{ARROWS[metric.better]}" if metric.better else ""),
+            term=metric.term,
+            cells=tuple(cell(one.metrics.get(metric.key), form, is_best=one is best) for one in compared),
+        )
+        for metric in (*EVALUATED, *MEANS_OVER_EXPERTS, DEAD_IN_INDEX)
+        if any(metric.key in one.metrics for one in compared)
+        for best, form in [(_best(compared, metric), in_unit(metric.unit, compared[0].metrics.get(metric.key)))]
+    )
+    return Table(key="verdict", title="Metrics by run", corner="Metric", columns=columns, rows=rows, axis="row")
+
+
+def _best(compared: Sequence[Compared], metric: Metric) -> Compared | None:
+    """The run that leads in a metric with an interval apart from all others; None if none does."""
+    measured = [one for one in compared if metric.key in one.metrics]
+    if metric.better is None or len(measured) < 2:
+        return None
+    if any(one.metrics[metric.key].get("low") is None for one in measured):
+        return None
+    sign = -1 if metric.better == "lower" else 1
+    best, *others = sorted(measured, key=lambda one: -sign * _ends(one.metrics[metric.key])[0])
+    _, low, high = _ends(best.metrics[metric.key])
+    ends = [_ends(one.metrics[metric.key]) for one in others]
+    apart = all(high < other_low if sign < 0 else low > other_high for _, other_low, other_high in ends)
+    return best if apart else None
+
+
+def _ends(measured: Measured) -> tuple[float, float, float]:
+    """Value, low and high; a value without interval is its own ends."""
+    value = measured["value"]
+    assert value is not None
+    low, high = measured.get("low"), measured.get("high")
+    return value, value if low is None else low, value if high is None else high
+
+
+def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tuple[str, ...]]:
+    """Sentences on the first run's recovery and its loss beside the others', paired by sequence; and the intervals."""
+    if not compared:
+        return "No run of this layer has been evaluated yet.", ()
+    own, *others = (one.run for one in compared)
+    recovered = ""  # if it was not measured
+    if share := cell(compared[0].metrics.get(RECOVERED), in_unit("share")):
+        interval = f" ({share.interval})" if share.interval else ""
+        recovered = f"{own.name} recovers {share.text}{interval} of the loss that removing the MLP costs. "
+    if not others:
+        low, high = _ends(compared[0].metrics[RECOVERED])[1:] if recovered else (0.0, 1.0)
+        part = "most" if low > 0.5 else "less than half" if high < 0.5 else "about half"
+        judged = recovered.replace(" recovers", f" replaces {part} of what the MLP does: it recovers", 1)
+        return f"{judged}No other run of this layer is evaluated.", ()
+    paired = [(other, loss_difference(session, own, other)) for other in others]
+    known = [(other, difference) for other, difference in paired if difference is not None]
+    if not known:
+        reason = "no two runs of this layer were evaluated on the same sequences"
+        return f"{recovered}The losses are not comparable: {reason}.", ()
+    parts, intervals = [], []
+    for other, (one, _) in known:
+        amount = f"{abs(one.value):.4f} nats {'worse' if one.value > 0 else 'better'} than"
+        parts.append(f"{'level with' if one.low <= 0 <= one.high else amount} {other.name}")
+        interval = f"{one.value:+.4f} ({one.low:+.4f} to {one.high:+.4f})"
+        intervals.append(f"{interval} against {other.name} ({method_title(other.method)})")
+    detail = (
+        f"Loss difference by sequence, in nats on {known[0][1][1]:,} held-out tokens: {', '.join(intervals)}. "
+        "Paired by sequence, it can be clear although the intervals of the runs overlap."
+    )
+    return f"{recovered}In next-token loss, {own.name} is {' and '.join(parts)}.", (detail,)
+
+
+def _conditions(compared: Sequence[Compared]) -> tuple[str, ...]:
+    """Conditions that differ from the first run's, and evaluations on training text."""
+    notes = []
+    for run, _, _ in compared[1:]:
+        first = compared[0].run
+        differences = [
+            f"{other:,} {what} against {value:,}"
+            for what, value, other in (
+                ("parameters", first.parameters, run.parameters),
+                ("training tokens", first.trained_tokens, run.trained_tokens),
+            )
+            if abs(value - other) > EQUAL_WITHIN * max(value, other)
+        ]
+        if run.k != first.k:
+            differences.append(f"K = {run.k} against {first.k}")
+        if differences:
+            notes.append(f"Not equal conditions: {run.name} has {', '.join(differences)}.")
+    seen = [run.name for run, result, _ in compared if result["seen_text"]]
+    if seen:
+        notes.append(f"Evaluated on training text, so the numbers are too good: {', '.join(seen)}.")
+    return tuple(notes)
+
+
+def _other_layers(session: Session, run: RunRecord) -> tuple[str, ...]:
+    """Links to other layers of which several runs were evaluated."""
+    own_k = EvaluationRecord.subject == RunRecord.name
+    evaluated = select(RunRecord).where(select(EvaluationRecord.id).where(own_k).exists())
+    layers: dict[tuple[str, int], list[RunRecord]] = {}
+    for record in session.scalars(evaluated.order_by(RunRecord.started_at.desc(), RunRecord.id.desc())):
+        layers.setdefault((record.language_model, record.layer), []).append(record)
+    layers.pop((run.language_model, run.layer), None)
+    links = []
+    for (_, layer), runs in layers.items():
+        with_transcoders = " with transcoders" * any("transcoder" in each.method for each in runs)
+        if len(runs) > 1:
+            links.append(f"[Side by side{with_transcoders}: layer {layer}]({page('evaluate', runs[0].name)})")
+    return (" ".join(links),) if links else ()
 
 
 def run_report(session: Session, run: RunRecord, data: Path) -> Report:
     """Return everything measured of a run. ``data``: the data folder, with the weights and the benchmark."""
     bits = stored_bits(runs_folder(data) / run.name / WEIGHTS_FILE)
+
+    def chapter(title: str, note: str, *sections: Section, is_folded: bool = True) -> Chapter:
+        return Chapter(key=title.lower(), title=title, note=note, is_folded=is_folded, sections=sections)
+
+    probed = "single experts against neurons and a random gate, on labelled texts"
+    steered = "effect of amplifying experts on generated texts, by strength"
+    health = health_section(session, run, bits)
     chapters = (
-        verdict_chapter(session, run),
-        health_chapter(session, run, bits),
-        faithfulness_chapter(session, run, bits),
-        frontier_chapter(session, run),
-        benchmark_chapter(session, run, data),
-        probing_chapter(session, run),
-        _steering_chapter(session, run),
+        chapter("Verdict", "the evaluated runs of one MLP", verdict_section(session, run), is_folded=False),
+        chapter("Health", f"how the {unit_name(run.method)} are used", health, is_folded=False),
+        chapter(
+            "Faithfulness", f"all metrics of {run.name}, on every text", *faithfulness_sections(session, run, bits)
+        ),
+        chapter("Frontier", f"loss and error of the runs of layer {run.layer} by K", frontier_section(session, run)),
+        chapter("Benchmark", "sparse probes on the data sets of sae-probes", *benchmark_sections(session, run, data)),
+        chapter("Probing", probed, *probing_sections(session, run)),
+        chapter("Steering", steered, _steering_section(session, run)),
     )
     return Report(run=run.name, chapters=chapters)
 
 
-def _steering_chapter(session: Session, run: RunRecord) -> Chapter:
+def _steering_section(session: Session, run: RunRecord) -> Section:
     table = SteeringStrengthRecord
     amplified = select(func.count(table.expert.distinct())).where(table.run_id == run.id, table.kind == "expert")
     experts = session.scalar(amplified) or 0
     if experts == 0:
-        section = Section(
-            key="steering",
-            title="Not measured yet",
-            verdict="The sweep amplifies sampled experts at several strengths, beside random experts and directions.",
-            commands=(f"mxd evaluate-steering {run.name}",),
-        )
-    else:
-        note = plural(experts, "expert")
-        record = session.get(MeasurementRecord, (run.id, "evaluate-steering"))
-        if record is not None:  # older sweeps have no record of their settings
-            samples, tokens, prompts = (record.settings[name] for name in ("samples", "max_tokens", "prompts"))
-            texts = f"{plural(samples, 'sample')} of {tokens:,} tokens for each of {plural(len(prompts), 'prompt')}"
-            note = f"{note}, {texts} per strength"
-        figure = SectionFigure(name="steering", note=note, height=2 * FIGURE_HEIGHT)
-        section = Section(key="steering", title="", figure=figure)
-    return Chapter(
-        key="steering",
-        title="Steering",
-        note="effect of amplifying experts on generated texts, by strength",
-        is_folded=True,
-        sections=(section,),
-    )
+        verdict = "The sweep amplifies sampled experts at several strengths, beside random experts and directions."
+        commands = (f"mxd evaluate-steering {run.name}",)
+        return Section(key="steering", title="Not measured yet", verdict=verdict, commands=commands)
+    note = plural(experts, "expert")
+    record = session.get(MeasurementRecord, (run.id, "evaluate-steering"))
+    if record is not None:  # older sweeps have no record of their settings
+        samples, tokens, prompts = (record.settings[name] for name in ("samples", "max_tokens", "prompts"))
+        texts = f"{plural(samples, 'sample')} of {tokens:,} tokens for each of {plural(len(prompts), 'prompt')}"
+        note = f"{note}, {texts} per strength"
+    figure = SectionFigure(name="steering", note=note, height=2 * FIGURE_HEIGHT)
+    return Section(key="steering", title="", figure=figure)

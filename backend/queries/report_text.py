@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlencode
 
-from mxd.backend.schemas.report import Cell
+from mxd.backend.schemas.runs import Cell
 from mxd.trainer.evaluation.evaluation_metrics import MetricUnit
 
 Format = Callable[[float], str]
@@ -100,15 +100,12 @@ def in_units(text: str, method: str) -> str:
 
 
 def run_page(run: str) -> str:
-    """Return the address of a run's page."""
     return f"/runs/{quote(run, safe='')}"
 
 
 def page(name: str, run: str, **query: str) -> str:
-    """Return the address of another page of a run."""
     return f"/{name}?{urlencode({'run': run, **query})}"
 
 
 def expert_page(expert: int, run: str) -> str:
-    """Return the address of an expert's page."""
     return page(f"experts/{expert}", run)

@@ -1,23 +1,31 @@
-"""Runs and their training metrics."""
+"""Runs: metrics, figures of their cards, runs to combine with one, and units of the experts that requests edit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.errors import NoIndexError, RunNotFoundError
+from mxd.backend.errors import ExpertNotFoundError, NoIndexError, RunNotFoundError
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.schemas.routing import LayerRun, RunOptions
 from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
+from mxd.trainer.config import SteeringConfig
 from mxd.trainer.config.layer import Mixing, method_traits
+from mxd.trainer.config.training import DEAD_AFTER_TOKENS
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
+from mxd.trainer.inference.units import edit_units
+from mxd.trainer.language_model.chat_template import has_chat_template
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord
-from mxd.trainer.storage.run import resume_command
+from mxd.trainer.storage.run import Run, resume_command
 from mxd.trainer.utils.bootstrap import Interval
-from mxd.trainer.utils.display import unknown_run
+from mxd.trainer.utils.display import unknown_expert, unknown_run
 
 IsFitting = Callable[[str], bool | None]
 """Tells whether a run is being trained; None if unknown."""
@@ -39,6 +47,12 @@ def find_index(session: Session, run: RunRecord) -> IndexRecord:
     if record is None:
         raise NoIndexError(f"Run '{run.name}' is not indexed. Run 'mxd index {run.name} --dataset DATASET --tokens N'.")
     return record
+
+
+def check_expert(run: RunRecord, expert: int) -> None:
+    """Check that an expert exists. Raises ExpertNotFoundError if it does not."""
+    if not 0 <= expert < run.num_experts:
+        raise ExpertNotFoundError(unknown_expert(expert, run.name, run.num_experts))
 
 
 def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
@@ -71,7 +85,7 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
         resume_command=resume_command(run.name, run.config.get("parents", ())),
         index_text=index.text if index else None,
         config=flatten(run.config),
-        metrics=tuple(point(record) for record in metrics),
+        metrics=tuple(map(MetricPoint.of, metrics)),
     )
 
 
@@ -85,11 +99,6 @@ def last_step(session: Session, run: RunRecord) -> int:
     """Return the step of the newest metric; -1 if there is none."""
     newest = session.scalar(select(func.max(MetricRecord.step)).where(MetricRecord.run_id == run.id))
     return -1 if newest is None else newest
-
-
-def point(record: MetricRecord) -> MetricPoint:
-    """Return a metric as served."""
-    return MetricPoint.model_validate(record, from_attributes=True)
 
 
 def status_of(run: RunRecord, is_fitting: IsFitting) -> RunStatus:
@@ -191,7 +200,7 @@ def _summary(
         "origin": origin_of(run.config),
         "started_at": aware(run.started_at),
         "updated_at": aware(run.updated_at),
-        "last_metric": point(last) if last else None,
+        "last_metric": MetricPoint.of(last) if last else None,
         "indexed_tokens": index.tokens if index else None,
         "active_experts": index.active_experts if index else None,
         "routing_warning": warning,
@@ -214,6 +223,85 @@ def aware(moment: datetime) -> datetime:
 
 
 def count_examples(session: Session) -> int:
-    """Return the number of examples of all indexes."""
     # PostgreSQL sums large integers to decimals.
     return int(session.scalar(select(func.sum(IndexRecord.examples))) or 0)
+
+
+def units_of(session: Session, library: RunLoader, run: str, request: SteeringConfig) -> dict[str, dict[int, float]]:
+    """Return the units of a request, see ``edit_units``. Raises RunNotFoundError if the database has no such run,
+    ExpertNotFoundError if a run has no such expert."""
+    for name in dict.fromkeys((run, *(name for name, _ in request.experts(run)))):
+        record = find_run(session, name)
+        for expert in sorted({expert for each, expert in request.experts(run) if each == name}):
+            check_expert(record, expert)
+
+    def saved(name: str) -> Mapping[int, float]:
+        with suppress(UserError):  # steering reports the error
+            return library.run(name).run.units
+        return {}
+
+    return edit_units(request, run, saved, session)
+
+
+NO_CHAT = "The tokenizer of this language model has no chat template. Use plain text."
+
+
+def options_of(session: Session, library: RunLoader, name: str) -> RunOptions:
+    """Return the runs that can be combined with a run. Raises RunNotFoundError if the database or the data folder has
+    no such run."""
+    record = find_run(session, name)
+    known = library.run(name)
+    run = known.run
+    indexed = set(session.scalars(select(IndexRecord.run_id)))
+    query = select(RunRecord).where(RunRecord.layer != record.layer).order_by(RunRecord.layer, RunRecord.name)
+    layers = tuple(
+        LayerRun(name=other.name, layer=other.layer, method=other.method, indexed=other.id in indexed)
+        for other in session.scalars(query)
+        if _is_compatible(library, run, other.name)
+    )
+    chat = has_chat_template(known.tokenizer)
+    return RunOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT, kinds=None)
+
+
+def _is_compatible(library: RunLoader, run: Run, other: str) -> bool:
+    """Return whether another run replaces another layer of the same language model and has weights."""
+    try:
+        other_run = Run.load(other, library.data)
+        return (
+            other_run.config.layer != run.config.layer
+            and other_run.language_model_source == run.language_model_source
+            and other_run.weights_folder.is_dir()
+        )
+    except (NotFoundError, UserError):
+        return False
+
+
+def card_figures(session: Session, name: str) -> dict[str, str]:
+    """Return measured values with units. Empty if the database does not have the run."""
+    run = session.scalar(select(RunRecord).where(RunRecord.name == name))
+    if run is None:
+        return {}
+    figures = {}
+    for last in metrics_after(session, run, last_step(session, run) - 1)[-1:]:
+        tokens = min(DEAD_AFTER_TOKENS, last.tokens)
+        figures["normalised MSE after training (1: predicting zero)"] = f"{last.normalized_mse:.4f}"
+        figures[f"experts active on none of the last {tokens:,} training tokens"] = f"{last.dead_share:.1%}"
+    if (index := session.get(IndexRecord, run.id)) is not None:
+        active = f"{index.active_experts:,} of {run.num_experts:,}"
+        figures[f"experts active in {index.tokens:,} indexed tokens"] = active
+    query = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
+    record = session.scalar(query.order_by(EvaluationRecord.created_at.desc()).limit(1))
+    if record is None or "routing_share" not in record.result:
+        return figures
+    result = record.result
+    where = f"on {result['tokens']:,} tokens" + (" of the training data" if result["seen_text"] else "")
+    delta, explained = result["loss_increase"], result["variance_explained"]
+    strict = result.get("strict_routing_share")
+    return figures | {
+        f"loss increase {where}": f"{delta['value']:.4f} nats (95%: {delta['low']:.4f} to {delta['high']:.4f})",
+        f"routing share {where}": f"{result['routing_share']:.3f}",
+        **({} if strict is None else {f"strict routing share {where}": f"{strict:.3f}"}),
+        **({} if explained is None else {f"variance explained {where}": f"{explained:.1%}"}),
+        f"normalised MSE {where} (1: predicting zero)": f"{result['normalized_mse']:.4f}",
+        f"mean active experts {where}": f"{result['l0']:.1f}",
+    }

@@ -15,7 +15,7 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import labels_of
-from mxd.backend.database.sql import StoredExample, among
+from mxd.backend.database.engine import StoredExample, among
 from mxd.backend.inference.run_loader import Vocabulary, fold
 from mxd.backend.queries.automatic_labels import is_inside_word, shown_labels
 from mxd.backend.queries.examples import describe, stored_examples
@@ -257,7 +257,6 @@ class Firing:
 
     @property
     def mass(self) -> float:
-        """Sum of its activations."""
         return sum(activation for _, activation in self.active)
 
     @property

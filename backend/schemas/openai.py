@@ -38,19 +38,23 @@ Text = Annotated[str, Field(max_length=200_000)]
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class StreamOptions(BaseModel):
-    """Options of a stream."""
+class Tolerant(BaseModel):
+    """Base class of bodies of requests, which may have fields that are not known here."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class StreamOptions(Tolerant):
+    """Options of a stream."""
 
     include_usage: bool = False
     """Send the token counts in a last chunk."""
 
 
-class CompletionSettings(BaseModel):
+class CompletionSettings(Tolerant):
     """Settings that both endpoints share. The last six are extensions; clients send them in ``extra_body``."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
 
     model: Annotated[str, Field(min_length=1, max_length=300)]
     """Name of a run, or name or id of a saved session, whose edits and sampling settings then are the defaults."""
@@ -94,19 +98,15 @@ class CompletionSettings(BaseModel):
         return self
 
 
-class TextPart(BaseModel):
+class TextPart(Tolerant):
     """A part of a message."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     type: Literal["text"]
     text: Text
 
 
-class Message(BaseModel):
+class Message(Tolerant):
     """A chat message."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     role: Literal["system", "developer", "user", "assistant"]
     """Role of the author. developer counts as system."""
@@ -115,7 +115,6 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        """The content as one text."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 

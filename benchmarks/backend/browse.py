@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.backend.database import RUN, Sizes
 from benchmarks.backend.load import Load, PathOf, hold
-from mxd.backend.queries.cursors import ExpertCursor
+from mxd.backend.queries.examples import ExpertCursor
 from mxd.backend.schemas.experts import ExpertSort
 
 WARM_UP = 2

@@ -55,11 +55,8 @@ def open_dataset(
     keywords: Mapping[str, Any],
 ) -> Source:
     """Return the settings of a dataset; one in memory is saved below ``data``, up to ``tokens`` tokens. ``keywords``
-    are fields of ``TextConfig``.
-
-    Raises:
-        UserError: the dataset is empty, a table or a mapping, or its items are neither texts nor token ids.
-    """
+    are fields of ``TextConfig``. Raises UserError if the dataset is empty, a table or a mapping, or its items are
+    neither texts nor token ids."""
     limit = None if tokens is None else number_of_tokens(tokens)
     if isinstance(dataset, TextConfig):
         text = dataset
@@ -76,11 +73,7 @@ def open_dataset(
 
 
 def number_of_tokens(tokens: int | str) -> int:
-    """Parse a number of tokens, such as 20_000_000 or ``"20M"``.
-
-    Raises:
-        UserError: it is not a positive number.
-    """
+    """Parse a number of tokens, such as 20_000_000 or ``"20M"``. Raises UserError if it is not a positive number."""
     try:
         return _COUNT.validate_python(tokens)
     except ValidationError as error:
@@ -88,12 +81,9 @@ def number_of_tokens(tokens: int | str) -> int:
 
 
 def text_documents(dataset: Iterable[Any], column: str | None = None) -> Iterator[Document]:
-    """Yield the texts or token ids of a dataset in memory.
-
-    Raises:
-        UserError: immediately, if the dataset is a table or a mapping, which iterate over their names. During
-            iteration, if an item is neither, a row has no such column, or a text is the path of a file.
-    """
+    """Yield the texts or token ids of a dataset in memory. Raises UserError immediately if the dataset is a table or
+    a mapping, which iterate over their names, and during iteration if an item is neither, a row has no such column, or
+    a text is the path of a file."""
     return _documents(_rows_of(dataset), column)
 
 
@@ -190,10 +180,7 @@ def _rows_of(dataset: Iterable[Any]) -> Iterable[Any]:
 
 def save_labelled(labels: Iterable[Any], data: Path) -> Path:
     """Write labelled texts, as pairs or as rows with ``text`` and ``label``, to a file below ``data``. Returns it.
-
-    Raises:
-        UserError: an item is neither.
-    """
+    Raises UserError if an item is neither."""
     lines = []
     for item in _rows_of(labels):
         pair = (item.get("text"), item.get("label")) if isinstance(item, Mapping) else item

@@ -34,11 +34,7 @@ which can have conditions."""
 
 
 def parse_edits(edits: Edits) -> tuple[Edit, ...]:
-    """Return the edits as settings.
-
-    Raises:
-        UserError: a change has an unknown form.
-    """
+    """Return the edits as settings. Raises UserError if a change has an unknown form."""
     if isinstance(edits, Mapping):
         return tuple(_parse_change(expert, change) for expert, change in edits.items())
     parsed = []
@@ -84,11 +80,8 @@ class GrowingText:
         self._followed: WeakSet[Cache] = WeakSet()
 
     def before_forward(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record what a forward pass of the model reads.
-
-        Raises:
-            UserError: the pass has neither token ids nor embeddings, or continues a text of unknown length.
-        """
+        """Record what a forward pass of the model reads. Raises UserError if the pass has neither token ids nor
+        embeddings, or continues a text of unknown length."""
         ids_BT, embeddings_BTW = kwargs.get("input_ids", args[0] if args else None), kwargs.get("inputs_embeds")
         if ids_BT is None:
             if embeddings_BTW is None:
@@ -166,10 +159,7 @@ class GrowingText:
 
     def plans(self, tokens: int) -> tuple[list[EditPlan], Tensor]:
         """The distinct plans of the current pass, and the index of each token's plan, [B * T]; their number for none.
-
-        Raises:
-            UserError: the pass did not begin with a call of the model.
-        """
+        Raises UserError if the pass did not begin with a call of the model."""
         if tokens != len(self._rows) * (self._length - self._start):
             raise UserError("Conditions that depend on the position need calls of the model that was passed to steer.")
         positions = range(self._start, self._length)

@@ -8,16 +8,16 @@ from typing import Any, get_args
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mxd.api.datasets import Dataset, Source, open_dataset, save_labelled, text_documents
+from mxd.api.datasets import Dataset, save_labelled, text_documents
 from mxd.api.edits import Edits, parse_edits
 from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of
 from mxd.api.loading import database_url, own_data_folder, resolve_medians
 from mxd.api.models import unchanged
-from mxd.api.training import progress_bar
+from mxd.api.training import open_like_training, progress_bar
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.bundles.pack import pack as pack_run
-from mxd.backend.export.export import TableFormat, Target, export_run
+from mxd.backend.export.neuronpedia import TableFormat, Target, export_run
 from mxd.trainer.analysis.ablation import AblationResult, build_ablations
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
@@ -91,7 +91,7 @@ def index(
         UserError: the dataset is too short, or another process is indexing the run.
     """
     layer = _on_disk(run)
-    source, keywords = _open(layer, dataset, tokens, settings)
+    source, keywords = open_like_training(layer, dataset, tokens, settings)
     config = IndexConfig.from_keywords(source._asdict(), keywords)
     with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
         register_run(layer.run, engine)
@@ -133,7 +133,7 @@ def evaluate(
     layer = as_layer(run)
     _on_disk(Layer(layer.run) if isinstance(run, Layer) else layer)
     settings = {"k": layer.changed_k, **settings}
-    source, keywords = _open(layer, dataset, tokens, settings)
+    source, keywords = open_like_training(layer, dataset, tokens, settings)
     config = EvaluateConfig.from_keywords(source._asdict(), keywords)
     if not seen_text:
         check_held_out(layer.name, source.text, layer.run.config.text)
@@ -221,7 +221,7 @@ def recurrence(
         UserError: the runs are of different layers or models, or the dataset is too short.
     """
     layer, compared = _on_disk(run), [_on_disk(each).run for each in _several(others)]
-    source, keywords = _open(layer, dataset, tokens, settings)
+    source, keywords = open_like_training(layer, dataset, tokens, settings)
     config = RecurrenceConfig.from_keywords(source._asdict(), keywords)
     with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
         with progress_bar(f"Comparing {layer.name}", progress) as show:
@@ -305,17 +305,6 @@ def contrast(
         progress_bar(f"Contrasting {layer.name}", progress) as show,
     ):
         return contrast_texts(layer.run, text_a, text_b, config, wrapped, Callbacks(show))
-
-
-def _open(
-    layer: Layer, dataset: Dataset, tokens: int | str | None, settings: dict[str, Any]
-) -> tuple[Source, dict[str, Any]]:
-    """Open a dataset with the context length and start token of training; return the settings that remain."""
-    trained = layer.run.config.text
-    text_fields = {"context_length": trained.context_length, "start_token": trained.start_token}
-    text_fields |= {key: value for key, value in settings.items() if key in TextConfig.model_fields}
-    source = open_dataset(dataset, tokens, own_data_folder(layer.run), layer.run.tokenizer, text_fields)
-    return source, {key: value for key, value in settings.items() if key not in text_fields}
 
 
 def _named(name: str, dataset: Dataset, config: ContrastConfig) -> NamedText:

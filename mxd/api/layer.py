@@ -411,7 +411,7 @@ class Layer(nn.Module):
         Raises:
             UserError: the run is not indexed, the text is empty or too long, or an edit is invalid.
         """
-        from mxd.api.snapshots import expert_snapshot, routing_snapshot, steering_snapshot
+        from mxd.api.loading import expert_snapshot, routing_snapshot, steering_snapshot
 
         if not isinstance(what, str):  # also a NumPy integer, as in a table of experts
             shown = self.expert(what, examples=examples, database=database)
@@ -510,10 +510,7 @@ def language_model_of(
     layer: Layer, model: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> Iterator[LanguageModel]:
     """Yield the language model of a layer: ``model``, else the one it was trained on in this process, else by name.
-
-    Raises:
-        UserError: the model cannot be loaded.
-    """
+    Raises UserError if the model cannot be loaded."""
     reference, source = layer.reference, layer.run.language_model_source
     chosen: tuple[Any, Any] | None = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
     if chosen is not None:
@@ -541,11 +538,8 @@ def _spliced(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Exit
 
 
 def architecture_of(layer: Layer, model: Any) -> Architecture:
-    """Return the blocks of ``model``, checked against the widths of ``layer``.
-
-    Raises:
-        UserError: the architecture is not supported, or the widths differ.
-    """
+    """Return the blocks of ``model``, checked against the widths of ``layer``. Raises UserError if the architecture is
+    not supported, or the widths differ."""
     architecture = Architecture(model, getattr(model, "name_or_path", "") or type(model).__name__)
     shape, config = architecture.mlp_shape(layer.index), layer.config
     expected = shape.output_width if layer.core.reads == "mlp-output" else shape.input_width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
+from mxd.api.edits import Edits, parse_edits
 from mxd.backend.database.demo import unpacked_database, writable_demo
-from mxd.backend.export.snapshots import names_in
+from mxd.backend.export.snapshots import names_in, origin_of, route_command, steer_command
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
@@ -24,7 +25,11 @@ from mxd.backend.settings import Settings
 from mxd.trainer.analysis.expert import Expert, TopExample, example_lines, load_expert
 from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.inference.results import SteeredGeneration
+from mxd.trainer.inference.routing import route
+from mxd.trainer.inference.steering import steer
 from mxd.trainer.inference.units import with_medians
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.engine import connect, harden_sqlite
 from mxd.trainer.storage.database.open import (
     CHAIN,
@@ -36,7 +41,7 @@ from mxd.trainer.storage.database.open import (
 from mxd.trainer.storage.run import RUN_FILE, Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.files import looks_like_path
-from mxd.trainer.utils.snapshot import Snapshot
+from mxd.trainer.utils.snapshot import Origin, Snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,12 +51,8 @@ EXPERTS_AT_ONCE = 1024
 
 
 def find_run(source: str | Path, revision: str | None, data: str | Path | None) -> Run:
-    """Find a run by its name, its folder or its Hub repo.
-
-    Raises:
-        NotFoundError: there is none.
-        UserError: its config is damaged, or the Hub cannot be reached.
-    """
+    """Find a run by its name, its folder or its Hub repo. Raises NotFoundError if there is none, UserError if its
+    config is damaged, or the Hub cannot be reached."""
     folder = data_folder(data)
     is_local = (Path(source).expanduser() / RUN_FILE).is_file()
     if revision is not None or (not is_local and "/" in str(source) and not looks_like_path(str(source))):
@@ -95,12 +96,9 @@ def readable_databases(run: Run, database: str | None) -> Iterator[str]:
 
 @contextmanager
 def opened_read_only(url: str) -> Iterator[Engine]:
-    """Open a database that exists. Nothing is created or written, not even SQLite's temporary files.
-
-    Raises:
-        NotFoundError: it does not exist, or has no index.
-        UserError: it has another version, is damaged, or was not made by this program.
-    """
+    """Open a database that exists. Nothing is created or written, not even SQLite's temporary files. Raises
+    NotFoundError if it does not exist, or has no index, UserError if it has another version, is damaged, or was not
+    made by this program."""
     location = make_url(url)
     is_file = location.get_backend_name() == "sqlite" and location.database
     engine = _sqlite_file(Path(str(location.database))) if is_file else connect(url)
@@ -148,18 +146,12 @@ class Examples(Sequence[TopExample]):
     def __getitem__(self, index: int | slice) -> TopExample | tuple[TopExample, ...]:
         return self.examples[index]
 
-    def __iter__(self) -> Iterator[TopExample]:
-        return iter(self.examples)
-
     def __len__(self) -> int:
         return len(self.examples)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per example: ``activation``, ``token``, ``position``, ``text``, ``tokens`` and ``activations``.
-
-        Raises:
-            UserError: pandas is not installed.
-        """
+        Raises UserError if pandas is not installed."""
         rows = [
             (
                 it.activation,
@@ -187,12 +179,8 @@ class Examples(Sequence[TopExample]):
 
 
 def experts_table(run: Run, database: str | None) -> pd.DataFrame:
-    """One row per expert of an indexed run, with the columns of exported tables.
-
-    Raises:
-        NotFoundError: the run is not indexed.
-        UserError: pandas is not installed.
-    """
+    """One row per expert of an indexed run, with the columns of exported tables. Raises NotFoundError if the run is not
+    indexed, UserError if pandas is not installed."""
     pandas = _pandas()
     vocabulary = Vocabulary(run.tokenizer)
 
@@ -211,11 +199,8 @@ def experts_table(run: Run, database: str | None) -> pd.DataFrame:
 
 
 def read_expert(run: Run, expert: int, examples: int, database: str | None) -> Expert:
-    """Read an expert with its ``examples`` and the label that the dashboard shows.
-
-    Raises:
-        NotFoundError: the run is not indexed, or has no such expert.
-    """
+    """Read an expert with its ``examples`` and the label that the dashboard shows. Raises NotFoundError if the run is
+    not indexed, or has no such expert."""
 
     def read(session: Session) -> Expert:
         label = names_in(session, {run.name: [expert]}).get((run.name, expert))
@@ -253,3 +238,52 @@ def resolve_medians(run: Run, edits: Sequence[Edit]) -> tuple[Edit, ...]:
             with suppress(NotFoundError), opened_read_only(url) as engine, Session(engine) as session:
                 config = with_medians(session, config, run.name)
     return config.edits
+
+
+def expert_snapshot(run: Run, expert: Expert, examples: int, database: str | None) -> Snapshot:
+    """Snapshot of an expert; see ``Layer.show``."""
+    command = ["mxd", "experts", run.name, str(expert.expert), "--examples", str(examples)]
+    return expert.snapshot(_origin(run, (), command, {}, database))
+
+
+def routing_snapshot(
+    language_model: LanguageModel, run: Run, text: str, k: int | None, database: str | None
+) -> Snapshot:
+    """Snapshot of the routing of a text; see ``Layer.show``."""
+    routing = route(language_model, run, text, k)
+    experts = {each.expert for token in routing.tokens for each in token.experts}
+    return routing.snapshot(_origin(run, experts, route_command(run.name, text, k), {}, database))
+
+
+def steering_snapshot(
+    language_model: LanguageModel,
+    run: Run,
+    prompt: str,
+    edits: Edits,
+    settings: Mapping[str, Any],
+    database: str | None,
+) -> Snapshot:
+    """Snapshot of a steered pair; see ``Layer.show``."""
+    parsed = resolve_medians(run, parse_edits(edits))
+    config = SteeringConfig.from_keywords({"prompt": prompt, "edits": parsed}, settings)
+    generation = SteeredGeneration.collect(run.name, prompt, steer(language_model, [run], config))
+    experts = {edit.expert for edit in parsed if edit.run in (None, run.name)}
+    seeds = {"sampling": config.sampling.seed}
+    return generation.snapshot(parsed, _origin(run, experts, steer_command(run.name, config), seeds, database))
+
+
+def _origin(
+    run: Run, experts: Collection[int], command: Sequence[str], seeds: Mapping[str, int], database: str | None
+) -> Origin:
+    """Origin with the labels of the first database that has the run; without labels if none has it."""
+
+    def make(session: Session | None) -> Origin:
+        return origin_of(session, [run], {run.name: experts}, command, seeds)
+
+    for url in readable_databases(run, database):
+        try:
+            with opened_read_only(url) as engine, Session(engine) as session:
+                return make(session)
+        except NotFoundError:
+            continue
+    return make(None)

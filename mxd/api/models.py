@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from types import TracebackType
-from typing import Any, Self
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,11 +80,8 @@ def borrowed(model: Any, tokenizer: Any, source: str) -> Iterator[LanguageModel]
 
 
 def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
-    """Arguments of the model's forward pass, on its device. Left-padded rows get the positions of unpadded ones.
-
-    Raises:
-        UserError: the batch holds neither token ids nor embeddings as tensors.
-    """
+    """Arguments of the model's forward pass, on its device. Left-padded rows get the positions of unpadded ones. Raises
+    UserError if the batch holds neither token ids nor embeddings as tensors."""
     given = dict(batch) if isinstance(batch, Mapping) else {"input_ids": batch}
     inputs = {name: given[name].to(model.device) for name in MODEL_INPUTS if isinstance(given.get(name), Tensor)}
     if not {"input_ids", "inputs_embeds"} & inputs.keys():
@@ -101,7 +97,7 @@ def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, 
     return inputs
 
 
-class Attachment:
+class Attachment(AbstractContextManager["Attachment"]):
     """Handle of a layer that computes inside a model. ``detach`` takes it out; so does leaving a ``with`` block."""
 
     def __init__(self, stack: ExitStack) -> None:
@@ -111,12 +107,7 @@ class Attachment:
         """Restore the model exactly. A second call does nothing."""
         self._stack.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.detach()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from html import escape
 from threading import Event, Thread
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -24,7 +24,7 @@ from mxd.trainer.storage.run_records import register_run
 START_TIMEOUT_S = 60.0
 
 
-class Dashboard:
+class Dashboard(AbstractContextManager["Dashboard"]):
     """A running server. ``stop`` ends it; so does leaving a ``with`` block, or the end of the process."""
 
     def __init__(self, settings: Settings, page: str) -> None:
@@ -36,11 +36,7 @@ class Dashboard:
         self._thread = Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
     def start(self) -> Self:
-        """Start the server and wait until it accepts requests.
-
-        Raises:
-            UserError: it does not start.
-        """
+        """Start the server and wait until it accepts requests. Raises UserError if it does not start."""
         self._thread.start()
         if not self._is_ready.wait(START_TIMEOUT_S):
             raise UserError(f"The dashboard did not start within {START_TIMEOUT_S:.0f} seconds. Run 'mxd serve'.")
@@ -53,12 +49,7 @@ class Dashboard:
             self._thread.join()
         self._listener.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mxd.api.datasets import Dataset, open_dataset
+from mxd.api.datasets import Dataset, Source, open_dataset
 from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load
 from mxd.api.loading import data_folder, database_in, own_data_folder
@@ -126,6 +126,17 @@ def train(
     return trained
 
 
+def open_like_training(
+    layer: Layer, dataset: Dataset, tokens: int | str | None, settings: dict[str, Any]
+) -> tuple[Source, dict[str, Any]]:
+    """Open a dataset with the context length and start token of training; return the settings that remain."""
+    trained = layer.run.config.text
+    text_fields = {"context_length": trained.context_length, "start_token": trained.start_token}
+    text_fields |= {key: value for key, value in settings.items() if key in TextConfig.model_fields}
+    source = open_dataset(dataset, tokens, own_data_folder(layer.run), layer.run.tokenizer, text_fields)
+    return source, {key: value for key, value in settings.items() if key not in text_fields}
+
+
 @speaks_python
 def finetune(
     runs: Sequence[AnyRun],
@@ -168,11 +179,8 @@ def finetune(
         if isinstance(run, Layer):
             run.check_saved()
     parent, folder = layers[0].run, own_data_folder(layers[0].run)
-    text_fields = {"context_length": parent.config.text.context_length, "start_token": parent.config.text.start_token}
-    text_fields |= {key: value for key, value in settings.items() if key in TextConfig.model_fields}
-    text, count = open_dataset(dataset, tokens, folder, parent.tokenizer, text_fields)
-    others = {key: value for key, value in settings.items() if key not in text_fields}
-    config = FinetuneConfig.from_keywords({"text": text, "tokens": count, "name": name}, others)
+    source, others = open_like_training(layers[0], dataset, tokens, settings)
+    config = FinetuneConfig.from_keywords({**source._asdict(), "name": name}, others)
     url = database_in(folder, database)
     with (
         opened(url) as engine,

@@ -24,10 +24,8 @@ from pyarrow.parquet import read_table
 from mxd.backend.api.app import create_app
 from mxd.backend.api.event_stream import encode
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.cli.mcp.api import Api, api_in_process
-from mxd.backend.cli.mcp.tools import writing_server
-from mxd.backend.export.bundles.pack import portable_row
-from mxd.backend.export.bundles.unpack import unpack
+from mxd.backend.cli.mcp.tools import Api, api_in_process, writing_server
+from mxd.backend.export.bundles.pack import portable_row, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.utils.display import printable, spreadsheet_text
 from tests.backend.cli.mcp.test_mcp import answer

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from mxd.backend.database.access_tokens import create_token
+from mxd.backend.database.annotations import create_token
 from mxd.backend.database.engine import open_database
 from mxd.trainer.storage.database.open import writing
 from tests.browser.axe import violations

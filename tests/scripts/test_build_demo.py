@@ -10,10 +10,9 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import all_labels
+from mxd.backend.database.annotations import all_labels, sessions_of
 from mxd.backend.database.demo import unpacked_database
 from mxd.backend.database.engine import opened
-from mxd.backend.database.steering_sessions import sessions_of
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.layers.tensor_files import quantize_file

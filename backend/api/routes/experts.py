@@ -18,31 +18,18 @@ from mxd.backend.api.event_stream import (
     stream_steps,
 )
 from mxd.backend.database.engine import reading
+from mxd.backend.errors import json_response, model_response
 from mxd.backend.inference import jobs
 from mxd.backend.inference.service import ablation_steps
-from mxd.backend.queries import ablation as ablation_queries
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
-from mxd.backend.queries.coactivation import SHIFTS, load_coactivation, named
+from mxd.backend.queries.coactivation import SHIFTS, closest, load_coactivation, named
 from mxd.backend.queries.examples import ExampleQuery
 from mxd.backend.queries.expert_page import ExpertQuery, expert_page
-from mxd.backend.queries.runs import find_index, find_run
+from mxd.backend.queries.runs import check_expert, find_index, find_run
 from mxd.backend.queries.search import SearchText
-from mxd.backend.responses import json_response, model_response
-from mxd.backend.schemas.experts import (
-    AblationEvent,
-    Column,
-    ColumnList,
-    ExamplePage,
-    ExpertDetail,
-    ExpertPage,
-    RunHits,
-    SearchBy,
-    SimilarBy,
-    SimilarExperts,
-    WritesResponse,
-)
+from mxd.backend.schemas import experts as bodies
 from mxd.trainer.analysis.results import ExpertMap
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS
 
@@ -53,19 +40,19 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 
 @of_all_runs.get("/columns")
-def columns() -> ColumnList:
+def columns() -> bodies.ColumnList:
     """Columns of the tables of experts: titles, units, descriptions, orders and filters."""
-    return ColumnList(columns=tuple(map(Column.of, EXPERT_COLUMNS)))
+    return bodies.ColumnList(columns=tuple(map(bodies.Column.of, EXPERT_COLUMNS)))
 
 
-@router.get("/experts", response_model=ExpertPage)
+@router.get("/experts", response_model=bodies.ExpertPage)
 def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> Response:
     """A page of experts in the requested order; dead ones are included unless a filter excludes them."""
     vocabulary = services.runs.run(run).vocabulary
     return json_response(expert_page(services.database, services.run_cache, run, query, vocabulary))
 
 
-@router.get("/experts/{expert}", response_model=ExpertDetail)
+@router.get("/experts/{expert}", response_model=bodies.ExpertDetail)
 def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
     """One expert with its activation bins, its note, its measured effects and its active neighbours by id."""
     with reading(services.database) as session:
@@ -73,7 +60,7 @@ def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
         return model_response(queries.expert_detail(session, record, expert, services.runs.run(run).vocabulary))
 
 
-@router.get("/experts/{expert}/examples", response_model=ExamplePage)
+@router.get("/experts/{expert}/examples", response_model=bodies.ExamplePage)
 def examples(
     run: RunName, expert: ExpertId, query: Annotated[ExampleQuery, Query()], services: ServicesDep
 ) -> Response:
@@ -89,7 +76,9 @@ def examples(
         )
 
 
-@router.post("/experts/{expert}/ablation", response_class=EventStreamJson, responses=stream_responses(AblationEvent))
+@router.post(
+    "/experts/{expert}/ablation", response_class=EventStreamJson, responses=stream_responses(bodies.AblationEvent)
+)
 async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep, writer: WriterDep) -> EventStream:
     """Server-sent events: ``progress`` while an expert's effects are measured, ``done`` once they are stored.
 
@@ -100,22 +89,22 @@ async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep
 
 
 @router.get("/experts/{expert}/writes")
-async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> WritesResponse:
+async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> bodies.WritesResponse:
     """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
 
-    def examples() -> list[tuple[int, list[ablation_queries.ExampleTokens]]]:
+    def examples() -> list[tuple[int, list[queries.ExampleTokens]]]:
         with reading(services.database) as session:
             record = find_run(session, run)
             queries.find_expert(session, record, expert)
-            other = ablation_queries.random_expert(session, record, expert)
+            other = queries.random_expert(session, record, expert)
             experts = [expert] if other is None else [expert, other]
-            return [(number, ablation_queries.written_examples(session, record, number)) for number in experts]
+            return [(number, queries.written_examples(session, record, number)) for number in experts]
 
     job = services.inference.submit([run], jobs.expert_writes, await run_in_threadpool(examples))
     result = await cancel_on_disconnect(http, job)
     own, other = result[0], result[1] if len(result) > 1 else None
-    exceeds = ablation_queries.exceeds(own.promoted, () if other is None else other.promoted)
-    return WritesResponse(writes=own, random=other, exceeds_random=exceeds)
+    exceeds = queries.exceeds(own.promoted, () if other is None else other.promoted)
+    return bodies.WritesResponse(writes=own, random=other, exceeds_random=exceeds)
 
 
 @router.get("/experts/{expert}/map", response_model=ExpertMap)
@@ -127,24 +116,24 @@ async def expert_map(run: RunName, expert: ExpertId, services: ServicesDep, http
 
 def _check(services: Services, run: str, expert: int) -> None:
     with reading(services.database) as session:
-        queries.check_expert(find_run(session, run), expert)
+        check_expert(find_run(session, run), expert)
 
 
 @router.get("/experts/{expert}/similar")
 def similar(
-    run: RunName, expert: ExpertId, services: ServicesDep, by: SimilarBy = "gate", limit: Limit = 8
-) -> SimilarExperts:
+    run: RunName, expert: ExpertId, services: ServicesDep, by: bodies.SimilarBy = "gate", limit: Limit = 8
+) -> bodies.SimilarExperts:
     """Experts most similar to one: by gate directions, output scalings, tokens, or co-activation on the token before an
     expert's tokens, the same token and the token after."""
     with reading(services.database) as session:
         record = find_run(session, run)
-        queries.check_expert(record, expert)
+        check_expert(record, expert)
         loaded = services.runs.run(run)
         none: dict[str, Any] = dict.fromkeys(("experts", "before", "after"), ())
         none |= dict.fromkeys(("p95", "sampled_tokens", "active_tokens"))
-        made = SimilarExperts(by=by, enough_tokens=True, **none)
+        made = bodies.SimilarExperts(by=by, enough_tokens=True, **none)
         if by == "gate" or by == "output":
-            closest = loaded.similarity.similar(expert, by, limit)
+            found = closest(loaded.similarity.cosines_N(expert, by), expert, limit)
         else:
             created = find_index(session, record).created_at
             sample = services.coactivation.get(record.id, created, lambda: load_coactivation(session, record.id))
@@ -161,18 +150,18 @@ def similar(
                     for shift in SHIFTS
                 )
                 return made.model_copy(update={"experts": beside, "before": before, "after": after})
-            closest = sample.by_tokens(expert, limit)
-        experts = queries.with_names(session, record, closest.experts, loaded.vocabulary)
-        return made.model_copy(update={"experts": experts, "p95": closest.p95})
+            found = sample.by_tokens(expert, limit)
+        experts = queries.with_names(session, record, found.experts, loaded.vocabulary)
+        return made.model_copy(update={"experts": experts, "p95": found.p95})
 
 
-@of_all_runs.get("/search", response_model=tuple[RunHits, ...])
+@of_all_runs.get("/search", response_model=tuple[bodies.RunHits, ...])
 async def search(
     text: Annotated[SearchText, Query()],
     runs: Annotated[list[str], Query(min_length=1, max_length=32, description="Names of runs of one language model.")],
     services: ServicesDep,
     http: Request,
-    by: SearchBy = "text",
+    by: bodies.SearchBy = "text",
     limit: Limit = 20,
 ) -> Response:
     """Search experts of one or several layers: text in labels, then tokens, then examples, or related words.
@@ -185,7 +174,7 @@ async def search(
             await run_in_threadpool(services.run_cache.of, run)  # reports runs without an index before computing
         words = await cancel_on_disconnect(http, services.inference.submit(runs[:1], jobs.related_words, text))
 
-    def found() -> list[RunHits]:
+    def found() -> list[bodies.RunHits]:
         hits = []
         with reading(services.database) as session:
             for run in runs:

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -26,38 +25,21 @@ from starlette.responses import JSONResponse, Response
 from mxd.backend.api.dependencies import Services, ServicesDep
 from mxd.backend.api.event_stream import Event, EventStream, cancel_on_disconnect
 from mxd.backend.api.routes.steering import prepared
+from mxd.backend.database.annotations import SessionRecord, all_sessions
 from mxd.backend.database.engine import reading
-from mxd.backend.database.steering_sessions import SessionRecord, all_sessions
 from mxd.backend.errors import (
     BusyError,
     ClientGoneError,
     RunNotFoundError,
     error_body,
+    model_response,
+    response_to,
     status_and_code,
     to_client_error,
 )
 from mxd.backend.inference.jobs import CompletionConfig
 from mxd.backend.queries.runs import aware
-from mxd.backend.responses import model_response, response_to
-from mxd.backend.schemas.openai import (
-    DEFAULT_TOKENS,
-    AnswerMessage,
-    ChatChoice,
-    ChatCompletion,
-    ChatCompletionChunk,
-    ChatCompletionRequest,
-    ChunkChoice,
-    Delta,
-    FinishReason,
-    ModelInfo,
-    ModelList,
-    OpenAIErrorBody,
-    OpenAIErrorResponse,
-    TextChoice,
-    TextCompletion,
-    TextCompletionRequest,
-    Usage,
-)
+from mxd.backend.schemas import openai as bodies
 from mxd.backend.schemas.steering import SteeringRequest
 from mxd.trainer.config import Sampling
 from mxd.trainer.errors import UserError
@@ -115,8 +97,8 @@ def openai_error(
 ) -> JSONResponse:
     """Return an error in OpenAI's shape. ``param``: the parameter that the message is about."""
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    body = OpenAIErrorBody(message=message, type=kind, param=param, code=code)
-    return JSONResponse(OpenAIErrorResponse(error=body).model_dump(), status_code=status, headers=headers)
+    body = bodies.OpenAIErrorBody(message=message, type=kind, param=param, code=code)
+    return JSONResponse(bodies.OpenAIErrorResponse(error=body).model_dump(), status_code=status, headers=headers)
 
 
 class Piece(NamedTuple):
@@ -124,7 +106,7 @@ class Piece(NamedTuple):
 
     sample: int
     text: str
-    reason: FinishReason | None
+    reason: bodies.FinishReason | None
 
 
 class StopFilter:
@@ -158,10 +140,10 @@ class TextPieces:
         self._prompt_tokens = self._new_tokens = 0
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> bodies.Usage:
         """Numbers of tokens so far."""
         total = self._prompt_tokens + self._new_tokens
-        return Usage(prompt_tokens=self._prompt_tokens, completion_tokens=self._new_tokens, total_tokens=total)
+        return bodies.Usage(prompt_tokens=self._prompt_tokens, completion_tokens=self._new_tokens, total_tokens=total)
 
     async def read(self, steps: AsyncGenerator[Sequence[Any], None]) -> AsyncGenerator[list[Piece], None]:
         """Yield the pieces of each step; closes ``steps`` at the end."""
@@ -186,30 +168,31 @@ SAMPLED = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
 STEERED = ("edits", "mode", "scope", "k")
 
 
+CompletionRequest = bodies.ChatCompletionRequest | bodies.TextCompletionRequest
+
+
 class ModelNotFoundError(RunNotFoundError):
     """There is no run and no saved session of this name."""
 
     code = "model_not_found"
 
 
-def list_models(session: Session) -> ModelList:
+def list_models(session: Session) -> bodies.ModelList:
     """All runs, then all saved sessions; a session whose name is taken appears under its id."""
     runs = session.scalars(select(RunRecord).order_by(RunRecord.started_at.desc(), RunRecord.id.desc()))
     models = [
-        ModelInfo(id=run.name, created=int(aware(run.started_at).timestamp()), owned_by=run.language_model)
+        bodies.ModelInfo(id=run.name, created=int(aware(run.started_at).timestamp()), owned_by=run.language_model)
         for run in runs
     ]
     taken = {model.id for model in models}
     for record in all_sessions(session):
         name = record.id if record.name in taken else record.name
         taken.add(name)
-        models.append(ModelInfo(id=name, created=int(aware(record.saved_at).timestamp()), owned_by=record.run))
-    return ModelList(data=tuple(models))
+        models.append(bodies.ModelInfo(id=name, created=int(aware(record.saved_at).timestamp()), owned_by=record.run))
+    return bodies.ModelList(data=tuple(models))
 
 
-def steering_request(
-    session: Session, request: ChatCompletionRequest | TextCompletionRequest, chance: Random
-) -> tuple[str, SteeringRequest]:
+def steering_request(session: Session, request: CompletionRequest, chance: Random) -> tuple[str, SteeringRequest]:
     """Return the run of a request's model, and the request as one to steer. Raises ModelNotFoundError if there is no
     such model."""
     run, defaults = _model(session, request.model, chance)
@@ -222,7 +205,7 @@ def steering_request(
     named = {name: value for name, value in sampled.items() if value is not None}
     sampling = defaults.sampling.model_dump() | named
     settings = {**defaults.model_dump(exclude={"sampling", "prompt", "turns", "positions"}), **given}
-    if isinstance(request, TextCompletionRequest):
+    if isinstance(request, bodies.TextCompletionRequest):
         settings["prompt"] = request.prompt if isinstance(request.prompt, str) else request.prompt[0]
     else:
         roles = (("system" if one.role == "developer" else one.role, one.text) for one in request.messages)
@@ -234,7 +217,7 @@ def _model(session: Session, name: str, chance: Random) -> tuple[str, SteeringRe
     """Return the run of a model and the defaults of its requests. Of sessions with one name, the newest counts."""
     if session.scalar(select(RunRecord.id).where(RunRecord.name == name)) is not None:
         seed = chance.randrange(2**53)
-        sampling = Sampling(temperature=1, top_p=1, repetition_penalty=1, max_tokens=DEFAULT_TOKENS, seed=seed)
+        sampling = Sampling(temperature=1, top_p=1, repetition_penalty=1, max_tokens=bodies.DEFAULT_TOKENS, seed=seed)
         return name, SteeringRequest(sampling=sampling)
     named = select(SessionRecord).where(SessionRecord.name == name).order_by(SessionRecord.saved_at.desc())
     record = session.get(SessionRecord, name) or session.scalars(named).first()
@@ -250,33 +233,26 @@ router = APIRouter(
     tags=["openai"],
     route_class=OpenAIRoute,
     responses={
-        "4XX": {"model": OpenAIErrorResponse, "description": "The request cannot be served; the message says why."},
-        "5XX": {"model": OpenAIErrorResponse, "description": "The server cannot answer now."},
+        "4XX": {
+            "model": bodies.OpenAIErrorResponse,
+            "description": "The request cannot be served; the message says why.",
+        },
+        "5XX": {"model": bodies.OpenAIErrorResponse, "description": "The server cannot answer now."},
     },
 )
 
 DONE: Event = "", b"[DONE]"
 
 
-@dataclass(frozen=True)
-class _Generation:
-    """A request that generates, and the fields that all bodies of its response share."""
-
-    head: dict[str, Any]
-    pieces: TextPieces
-    steps: AsyncGenerator[Sequence[Any], None]
-    samples: int
-
-
 @router.get("/models")
-def openai_models(services: ServicesDep) -> ModelList:
+def openai_models(services: ServicesDep) -> bodies.ModelList:
     """All runs and saved sessions."""
     with reading(services.database) as session:
         return list_models(session)
 
 
 @router.get("/models/{model:path}")
-def openai_model(model: str, services: ServicesDep) -> ModelInfo:
+def openai_model(model: str, services: ServicesDep) -> bodies.ModelInfo:
     """One run or saved session."""
     with reading(services.database) as session:
         for listed in list_models(session).data:
@@ -287,104 +263,90 @@ def openai_model(model: str, services: ServicesDep) -> ModelInfo:
 
 @router.post(
     "/chat/completions",
-    response_model=ChatCompletion,
+    response_model=bodies.ChatCompletion,
     responses={200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/ChatCompletion"}}}}},
 )
-async def openai_chat(request: ChatCompletionRequest, services: ServicesDep, http: Request) -> Response:
+async def openai_chat(request: bodies.ChatCompletionRequest, services: ServicesDep, http: Request) -> Response:
     """Continue a chat with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
-    generation = await _started(services, request, "chatcmpl")
-
-    def chunk(pieces: Sequence[Piece], usage: Usage | None) -> ChatCompletionChunk:
-        choices = tuple(
-            ChunkChoice(index=piece.sample, delta=Delta(content=piece.text or None), finish_reason=piece.reason)
-            for piece in pieces
-        )
-        return ChatCompletionChunk(**generation.head, choices=choices, usage=usage)
-
-    if request.stream:
-        first = [
-            ChunkChoice(index=index, delta=Delta(role="assistant", content="")) for index in range(generation.samples)
-        ]
-        return await _stream(generation, request, chunk, first)
-    texts, reasons = await cancel_on_disconnect(http, _collected(generation))
-    choices = tuple(
-        ChatChoice(index=index, message=AnswerMessage(content=text), finish_reason=reason)
-        for index, (text, reason) in enumerate(zip(texts, reasons, strict=True))
-    )
-    return model_response(ChatCompletion(**generation.head, choices=choices, usage=generation.pieces.usage))
+    return await _completed(services, request, http, "chatcmpl")
 
 
 @router.post(
     "/completions",
-    response_model=TextCompletion,
+    response_model=bodies.TextCompletion,
     responses={200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/TextCompletion"}}}}},
 )
-async def openai_completion(request: TextCompletionRequest, services: ServicesDep, http: Request) -> Response:
+async def openai_completion(request: bodies.TextCompletionRequest, services: ServicesDep, http: Request) -> Response:
     """Continue a text with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
-    generation = await _started(services, request, "cmpl")
-
-    def chunk(pieces: Sequence[Piece], usage: Usage | None) -> TextCompletion:
-        choices = tuple(TextChoice(index=piece.sample, text=piece.text, finish_reason=piece.reason) for piece in pieces)
-        return TextCompletion(**generation.head, choices=choices, usage=usage)
-
-    if request.stream:
-        return await _stream(generation, request, chunk, [])
-    texts, reasons = await cancel_on_disconnect(http, _collected(generation))
-    choices = tuple(
-        TextChoice(index=index, text=text, finish_reason=reason)
-        for index, (text, reason) in enumerate(zip(texts, reasons, strict=True))
-    )
-    return model_response(TextCompletion(**generation.head, choices=choices, usage=generation.pieces.usage))
+    return await _completed(services, request, http, "cmpl")
 
 
-async def _started(
-    services: Services, request: ChatCompletionRequest | TextCompletionRequest, prefix: str
-) -> _Generation:
+async def _completed(services: Services, request: CompletionRequest, http: Request, prefix: str) -> Response:
     def resolved() -> tuple[str, SteeringRequest]:
         with reading(services.database) as session:
             return steering_request(session, request, services.rng)
 
     run, steering = await asyncio.to_thread(resolved)
     config, units = await prepared(services, run, steering, CompletionConfig)
-    head = {"id": f"{prefix}-{uuid4().hex}", "created": int(time.time()), "model": request.model}
-    pieces = TextPieces(config.sampling.stop, config.sampling.samples)
-    return _Generation(head, pieces, services.inference.generate(list(units), config, units), config.sampling.samples)
+    samples = config.sampling.samples
+    head: dict[str, Any] = {"id": f"{prefix}-{uuid4().hex}", "created": int(time.time()), "model": request.model}
+    texts = TextPieces(config.sampling.stop, samples)
+    steps = texts.read(services.inference.generate(list(units), config, units))
+    is_chat = isinstance(request, bodies.ChatCompletionRequest)
 
+    def chunk(
+        pieces: Sequence[Piece], usage: bodies.Usage | None
+    ) -> bodies.ChatCompletionChunk | bodies.TextCompletion:
+        if is_chat:
+            deltas = tuple(
+                bodies.ChunkChoice(
+                    index=piece.sample, delta=bodies.Delta(content=piece.text or None), finish_reason=piece.reason
+                )
+                for piece in pieces
+            )
+            return bodies.ChatCompletionChunk(**head, choices=deltas, usage=usage)
+        choices = tuple(
+            bodies.TextChoice(index=piece.sample, text=piece.text, finish_reason=piece.reason) for piece in pieces
+        )
+        return bodies.TextCompletion(**head, choices=choices, usage=usage)
 
-async def _collected(generation: _Generation) -> tuple[list[str], list[FinishReason]]:
-    """Run a generation to its end; return its texts and why each ended."""
-    texts = [""] * generation.samples
-    reasons: list[FinishReason] = ["length"] * generation.samples
-    async for pieces in generation.pieces.read(generation.steps):
-        for piece in pieces:
-            texts[piece.sample] += piece.text
-            reasons[piece.sample] = piece.reason or reasons[piece.sample]
-    return texts, reasons
-
-
-Chunk = Callable[[Sequence[Piece], Usage | None], ChatCompletionChunk | TextCompletion]
-
-
-async def _stream(
-    generation: _Generation,
-    request: ChatCompletionRequest | TextCompletionRequest,
-    chunk: Chunk,
-    first: Sequence[ChunkChoice],
-) -> EventStream:
-    pieces = generation.pieces.read(generation.steps)
-    beginning = await anext(pieces)  # errors before the first step become a status code, not an event
+    if not request.stream:
+        whole = await cancel_on_disconnect(http, _collected(steps, samples))
+        if not is_chat:
+            return model_response(chunk(whole, texts.usage))
+        messages = tuple(
+            bodies.ChatChoice(
+                index=sample, message=bodies.AnswerMessage(content=text), finish_reason=reason or "length"
+            )
+            for sample, text, reason in whole
+        )
+        return model_response(bodies.ChatCompletion(**head, choices=messages, usage=texts.usage))
+    beginning = await anext(steps)  # errors before the first step become a status code, not an event
 
     async def events() -> AsyncGenerator[Sequence[Event], None]:
         try:
-            if first:
-                yield [("", ChatCompletionChunk(**generation.head, choices=tuple(first)))]
+            if is_chat:
+                roles = (
+                    bodies.ChunkChoice(index=index, delta=bodies.Delta(role="assistant", content=""))
+                    for index in range(samples)
+                )
+                yield [("", bodies.ChatCompletionChunk(**head, choices=tuple(roles)))]
             yield [("", chunk([piece], None)) for piece in beginning]
-            async for together in pieces:
+            async for together in steps:
                 yield [("", chunk([piece], None)) for piece in together]
             if request.stream_options is not None and request.stream_options.include_usage:
-                yield [("", chunk([], generation.pieces.usage))]
+                yield [("", chunk([], texts.usage))]
             yield [DONE]
         finally:
-            await pieces.aclose()
+            await steps.aclose()
 
     return EventStream(events())
+
+
+async def _collected(steps: AsyncGenerator[list[Piece], None], samples: int) -> list[Piece]:
+    """Run a generation to its end; return each text as one piece, with why it ended."""
+    whole = [Piece(sample, "", "length") for sample in range(samples)]
+    async for pieces in steps:
+        for sample, text, reason in pieces:
+            whole[sample] = Piece(sample, whole[sample].text + text, reason or whole[sample].reason)
+    return whole

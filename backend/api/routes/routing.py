@@ -13,30 +13,14 @@ from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_
 from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
+from mxd.backend.errors import json_response, model_response
 from mxd.backend.inference import jobs
-from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.contrasts import read_kinds
-from mxd.backend.queries.experts import known
-from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.experts import known, most_promoted
+from mxd.backend.queries.runs import find_run, options_of
 from mxd.backend.queries.search import passage_result
-from mxd.backend.queries.steering_units import options_of
-from mxd.backend.responses import json_response, model_response
-from mxd.backend.schemas.routing import (
-    CircuitCheckRequest,
-    CircuitEffectsRequest,
-    CircuitExpert,
-    CircuitRequest,
-    CircuitResponse,
-    EffectsRequest,
-    EffectsResponse,
-    JointRequest,
-    PassageRequest,
-    PassageResult,
-    RoutedExpertInfo,
-    RoutingResponse,
-    RunOptions,
-)
+from mxd.backend.schemas import routing as bodies
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.inference.results import Predictions, Routing
@@ -51,7 +35,7 @@ def run_options(
     run: RunName,
     services: ServicesDep,
     kinds: Annotated[bool, Query(description="Also read the run's text for the kinds of its documents.")] = False,
-) -> RunOptions:
+) -> bodies.RunOptions:
     """Runs that can be combined with this one, whether chat turns are supported, and kinds of documents.
 
     The kinds are those of the run's indexed text, for a contrast of two of them.
@@ -64,13 +48,14 @@ def run_options(
         return options.model_copy(update={"kinds": found})
 
 
-@router.post("/runs/{run}/routing", response_model=RoutingResponse)
-async def route(run: RunName, request: JointRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/runs/{run}/routing", response_model=bodies.RoutingResponse)
+async def route(run: RunName, request: bodies.JointRequest, services: ServicesDep, http: Request) -> Response:
     """Active experts on each token of a text, of one run or of several layers in one forward pass.
 
     Cancelled when the client closes the connection before its turn.
     """
-    routed, max_tokens = await _computed(services, run, request, http, jobs.route_with_limit)
+    computed = computed_on(services, [run, *request.others], request, http, jobs.route_with_limit, request.k)
+    routed, max_tokens = await computed
 
     def described(routing: Routing) -> dict[str, Any]:
         shown = {expert.expert for token in routing.tokens for expert in token.experts}
@@ -82,36 +67,38 @@ async def route(run: RunName, request: JointRequest, services: ServicesDep, http
 
 
 @router.post("/runs/{run}/routing/predictions", response_model=Predictions)
-async def predictions(run: RunName, request: JointRequest, services: ServicesDep, http: Request) -> Response:
+async def predictions(run: RunName, request: bodies.JointRequest, services: ServicesDep, http: Request) -> Response:
     """Next-token distributions at each token of a text, with the original MLP and with the layer in its place."""
-    return json_response(await _computed(services, run, request, http, jobs.predict))
-
-
-async def _computed(services: Services, run: str, request: JointRequest, http: Request, job: Any) -> Any:
-    """Run a job on the prompt with all runs of the request."""
     runs = [run, *request.others]
+    return json_response(await computed_on(services, runs, request, http, jobs.predict, request.k))
+
+
+async def computed_on(
+    services: Services, runs: Sequence[str], request: bodies.PromptText, http: Request, job: Any, *args: Any
+) -> Any:
+    """Run a job on a prompt, once every run is known."""
     await asyncio.to_thread(find_runs, services, runs)
     # Waiting for the language model must not occupy the threads that browsing needs.
-    text = await prompt_text(services, run, request.text, request.turns)
-    return await cancel_on_disconnect(http, services.inference.submit(runs, job, text, request.k))
+    text = await prompt_text(services, runs[0], request.text, request.turns)
+    return await cancel_on_disconnect(http, services.inference.submit(runs, job, text, *args))
 
 
 @router.post("/runs/{run}/routing/effects")
-async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, http: Request) -> EffectsResponse:
+async def effects(
+    run: RunName, request: bodies.EffectsRequest, services: ServicesDep, http: Request
+) -> bodies.EffectsResponse:
     """Direct effect of each active expert on a token on the next-token prediction."""
-    await asyncio.to_thread(find_runs, services, [run])
-    text = await prompt_text(services, run, request.text, request.turns)
-    job = services.inference.submit([run], jobs.direct_effects, text, request.position, request.k)
-    experts = await cancel_on_disconnect(http, job)
-    return EffectsResponse(run=run, position=request.position, experts=experts)
+    job, position = jobs.direct_effects, request.position
+    experts = await computed_on(services, [run], request, http, job, position, request.k)
+    return bodies.EffectsResponse(run=run, position=request.position, experts=experts)
 
 
-@router.post("/runs/{run}/search/passage", response_model=PassageResult)
-async def search_passage(run: RunName, request: PassageRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/runs/{run}/search/passage", response_model=bodies.PassageResult)
+async def search_passage(
+    run: RunName, request: bodies.PassageRequest, services: ServicesDep, http: Request
+) -> Response:
     """Experts that fire on a passage, or on one of its tokens."""
-    await asyncio.to_thread(find_runs, services, [run])
-    text = await prompt_text(services, run, request.text, request.turns)
-    (routing,) = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text))
+    (routing,) = await computed_on(services, [run], request, http, jobs.route)
 
     def ranked() -> Response:
         vocabulary = services.runs.run(run).vocabulary
@@ -128,7 +115,7 @@ def find_runs(services: Services, names: Sequence[str]) -> None:
             find_run(session, name)
 
 
-def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:
+def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, bodies.RoutedExpertInfo]:
     """Return labels and, if there is an index, densities and top tokens of experts."""
     vocabulary = services.runs.run(run).vocabulary
     with reading(services.database) as session:
@@ -139,7 +126,7 @@ def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, R
     for expert in sorted(experts):
         statistics = records.get(expert)
         top_tokens = statistics.top_tokens[:TOP_TOKENS] if statistics else []
-        result[expert] = RoutedExpertInfo(
+        result[expert] = bodies.RoutedExpertInfo(
             label=labels.get(expert),
             automatic=automatic.get(expert),
             density=statistics.density if statistics else None,
@@ -149,40 +136,42 @@ def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, R
     return result
 
 
-@router.post("/circuits", response_model=CircuitResponse)
-async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/circuits", response_model=bodies.CircuitResponse)
+async def trace_circuit(request: bodies.CircuitRequest, services: ServicesDep, http: Request) -> Response:
     """Experts of a prompt with the largest predicted effects on a target, and their effects on one another.
 
     Cancelled when the client closes the connection.
     """
-    config = await circuit_config(services, request)
-    traced = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.trace, config))
+    traced = await _traced(services, request, http, jobs.trace)
     experts = await asyncio.to_thread(circuit_experts, services, traced)
-    return model_response(CircuitResponse(graph=traced, experts=experts))
+    return model_response(bodies.CircuitResponse(graph=traced, experts=experts))
 
 
 @router.post("/circuits/check", response_model=CircuitCheck)
-async def check_circuit(request: CircuitCheckRequest, services: ServicesDep, http: Request) -> Response:
+async def check_circuit(request: bodies.CircuitCheckRequest, services: ServicesDep, http: Request) -> Response:
     """Measure every effect that a circuit predicts, what its experts do together, and what remains without all others.
 
     Cancelled when the client closes the connection.
     """
-    config = await circuit_config(services, request)
-    job = services.inference.submit(request.runs, jobs.check_circuit, config, request.graph)
-    return json_response(await cancel_on_disconnect(http, job))
+    return json_response(await _traced(services, request, http, jobs.check_circuit, request.graph))
 
 
 @router.post("/circuits/effects", response_model=tuple[GroupEffect, ...])
-async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
+async def circuit_effects(request: bodies.CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
     """Measured changes of the target, and of the experts that are read, when each group of experts is ablated."""
+    *groups, read = (
+        [ExpertAtToken(node.run, node.position, node.expert) for node in group]
+        for group in (*request.groups, request.read)
+    )
+    return json_response(await _traced(services, request, http, jobs.ablate, groups, read))
+
+
+async def _traced(services: Services, request: bodies.CircuitRequest, http: Request, job: Any, *args: Any) -> Any:
     config = await circuit_config(services, request)
-    groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
-    read = [ExpertAtToken(node.run, node.position, node.expert) for node in request.read]
-    job = services.inference.submit(request.runs, jobs.ablate, config, groups, read)
-    return json_response(await cancel_on_disconnect(http, job))
+    return await cancel_on_disconnect(http, services.inference.submit(request.runs, job, config, *args))
 
 
-def expert_name(info: RoutedExpertInfo) -> str | None:
+def expert_name(info: bodies.RoutedExpertInfo) -> str | None:
     """Name of an expert in a file, which says nothing else of it."""
     from mxd.trainer.analysis.labelling.rules import quoted
 
@@ -190,15 +179,14 @@ def expert_name(info: RoutedExpertInfo) -> str | None:
     return info.label or automatic or (f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None)
 
 
-async def circuit_config(services: Services, request: CircuitRequest) -> CircuitConfig:
+async def circuit_config(services: Services, request: bodies.CircuitRequest) -> CircuitConfig:
     """Resolve the settings once every run is known."""
     await asyncio.to_thread(find_runs, services, request.runs)
     prompt = await prompt_text(services, request.runs[0], request.text, request.turns)
-    names = ("target", "position", "errors", "nodes")
-    return CircuitConfig(prompt=prompt, **{name: getattr(request, name) for name in names})
+    return CircuitConfig(prompt=prompt, **request.model_dump(include={"target", "position", "errors", "nodes"}))
 
 
-def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, CircuitExpert]]:
+def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, bodies.CircuitExpert]]:
     """Describe the experts of a graph, by run and expert."""
     experts: dict[str, set[int]] = {run: set() for run in graph.runs}
     for at in graph.experts:
@@ -209,7 +197,7 @@ def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, C
             vocabulary = services.runs.run(run).vocabulary
             promoted = most_promoted(session, find_run(session, run), shown, vocabulary)
         result[run] = {
-            expert: CircuitExpert(**dict(info), promoted=promoted.get(expert))
+            expert: bodies.CircuitExpert(**dict(info), promoted=promoted.get(expert))
             for expert, info in expert_infos(services, run, shown).items()
         }
     return result

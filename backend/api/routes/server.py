@@ -14,16 +14,14 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
-from mxd.backend.api.access import COOKIE, token_from
-from mxd.backend.api.dependencies import RunName, ServicesDep
+from mxd.backend.api.dependencies import COOKIE, RunName, ServicesDep, token_from
 from mxd.backend.database.annotations import labels_stamp
 from mxd.backend.database.engine import reading, size_in_bytes
-from mxd.backend.errors import BusyError, NotSignedInError
+from mxd.backend.errors import JSON_TYPE, BusyError, NotSignedInError, model_response, to_json_bytes
 from mxd.backend.export.bundles.pack import pack
 from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.queries.automatic_labels import shown_labels_stamp
 from mxd.backend.queries.runs import count_examples, find_index, find_run
-from mxd.backend.responses import JSON_TYPE, model_response, to_json_bytes
 from mxd.backend.schemas.runs import AccessInfo, Figure, FigureName, Health, SignInRequest
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 
@@ -85,7 +83,7 @@ OF_ALL_EXPERTS: tuple[FigureName, ...] = ("density-activation", "density-histogr
 
 def _drawn(session: Session, name: FigureName, run: str | None) -> Figure:
     with IMPORT_LOCK:
-        from mxd.backend.plots.registry import draw
+        from mxd.backend.plots.figures import draw
 
     return draw(session, name, run)
 

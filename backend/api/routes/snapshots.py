@@ -15,21 +15,13 @@ from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_
 from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.api.routes.routing import circuit_config, circuit_experts, expert_infos, expert_name, find_runs
 from mxd.backend.database.engine import reading
+from mxd.backend.errors import model_response
 from mxd.backend.export.attribution_graph import GraphContext, attribution_graph
 from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
 from mxd.backend.inference import jobs
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries.runs import find_run
-from mxd.backend.responses import model_response
-from mxd.backend.schemas.snapshots import (
-    CircuitSnapshot,
-    ExpertSnapshot,
-    GridSnapshot,
-    RoutingSnapshot,
-    SnapshotFiles,
-    SnapshotRequest,
-    SteeringSnapshot,
-)
+from mxd.backend.schemas import steering as bodies
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.inference.results import steering_facts, steering_snapshot
 from mxd.trainer.utils.snapshot import Grid, Origin, Snapshot, Token, activation_shade, change_shade
@@ -40,25 +32,27 @@ EXAMPLES = 12
 """Examples of an expert in a snapshot."""
 
 
-@router.post("/runs/{run}/snapshot", response_model=SnapshotFiles)
-async def snapshot(run: RunName, request: SnapshotRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/runs/{run}/snapshot", response_model=bodies.SnapshotFiles)
+async def snapshot(run: RunName, request: bodies.SnapshotRequest, services: ServicesDep, http: Request) -> Response:
     """An expert, a heat map, generated texts or a circuit as a self-contained HTML page and as Markdown.
 
     A circuit also has the attribution graph format of Neuronpedia and circuit-tracer.
     """
     await asyncio.to_thread(find_runs, services, [run])
     graph = None
-    if isinstance(request, ExpertSnapshot):
+    if isinstance(request, bodies.ExpertSnapshot):
         made = await asyncio.to_thread(_expert, services, run, request)
-    elif isinstance(request, RoutingSnapshot):
+    elif isinstance(request, bodies.RoutingSnapshot):
         made = await _routing(services, run, request, http)
-    elif isinstance(request, GridSnapshot):
+    elif isinstance(request, bodies.GridSnapshot):
         made = await asyncio.to_thread(_grid, services, run, request)
-    elif isinstance(request, SteeringSnapshot):
+    elif isinstance(request, bodies.SteeringSnapshot):
         made = await _steering(services, run, request)
     else:
         made, graph = await _circuit(services, request)
-    return model_response(SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown(), graph=graph))
+    return model_response(
+        bodies.SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown(), graph=graph)
+    )
 
 
 def _origin(
@@ -72,7 +66,7 @@ def _origin(
         return origin_of(session, [services.runs.run(name).run for name in runs], experts, command, seeds)
 
 
-def _expert(services: Services, run: str, request: ExpertSnapshot) -> Snapshot:
+def _expert(services: Services, run: str, request: bodies.ExpertSnapshot) -> Snapshot:
     from mxd.trainer.analysis.expert import load_expert  # imports PyTorch
 
     number = request.expert
@@ -86,7 +80,7 @@ def _expert(services: Services, run: str, request: ExpertSnapshot) -> Snapshot:
     return expert.snapshot(_origin(services, [run], {}, command))
 
 
-async def _routing(services: Services, run: str, request: RoutingSnapshot, http: Request) -> Snapshot:
+async def _routing(services: Services, run: str, request: bodies.RoutingSnapshot, http: Request) -> Snapshot:
     text = await prompt_text(services, run, request.text, request.turns)
     (routing,) = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text, request.k))
     experts = {each.expert for token in routing.tokens for each in token.experts}
@@ -96,7 +90,7 @@ async def _routing(services: Services, run: str, request: RoutingSnapshot, http:
     return routing.snapshot(replace(origin, labels=names), [expert for expert in request.experts if expert in experts])
 
 
-def _grid(services: Services, run: str, request: GridSnapshot) -> Snapshot:
+def _grid(services: Services, run: str, request: bodies.GridSnapshot) -> Snapshot:
     """Build the snapshot of a grid. The page has chosen its rows and computed its cells."""
     runs = list(dict.fromkeys([run, *(row.run for row in request.rows)]))
     find_runs(services, runs)
@@ -137,7 +131,7 @@ def _grid(services: Services, run: str, request: GridSnapshot) -> Snapshot:
     )
 
 
-async def _steering(services: Services, run: str, request: SteeringSnapshot) -> Snapshot:
+async def _steering(services: Services, run: str, request: bodies.SteeringSnapshot) -> Snapshot:
     config = request.request
     prompt = await prompt_text(services, run, config.prompt, config.turns)
     own = {name: getattr(config, name) for name in SteeringConfig.model_fields}
@@ -161,7 +155,7 @@ async def _steering(services: Services, run: str, request: SteeringSnapshot) -> 
     return steering_snapshot(run, shown, config.edits, texts, origin, [*kl, *steering_facts(settings)])
 
 
-async def _circuit(services: Services, request: CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:
+async def _circuit(services: Services, request: bodies.CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:
     config = await circuit_config(services, request.request)
     runs = request.graph.runs
     await asyncio.to_thread(find_runs, services, runs)

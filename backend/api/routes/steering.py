@@ -23,35 +23,15 @@ from mxd.backend.api.event_stream import (
     stream_steps,
 )
 from mxd.backend.api.routes.routing import expert_infos, find_runs
-from mxd.backend.database import steering_sessions as sessions
+from mxd.backend.database import annotations as notes
+from mxd.backend.database.annotations import SessionRecord
 from mxd.backend.database.engine import reading
-from mxd.backend.database.steering_sessions import SessionRecord
-from mxd.backend.errors import RunNotFoundError
+from mxd.backend.errors import RunNotFoundError, json_response, model_response
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import price_steps
-from mxd.backend.queries.runs import aware, find_run
-from mxd.backend.queries.steering_units import units_of
-from mxd.backend.responses import json_response, model_response
-from mxd.backend.schemas.steering import (
-    EffectsOfEditsRequest,
-    FindRequest,
-    FindResponse,
-    HomeShowcase,
-    PriceEvent,
-    PriceRequest,
-    ProgressEvent,
-    SavedSession,
-    SaveSessionRequest,
-    SessionList,
-    SessionSummary,
-    Showcase,
-    ShowcaseFile,
-    SteeringEvent,
-    SteeringRequest,
-    StrengthSweepEvent,
-    StrengthSweepRequest,
-)
+from mxd.backend.queries.runs import aware, find_run, units_of
+from mxd.backend.schemas import steering as bodies
 from mxd.trainer.analysis.results import EditEffect
 from mxd.trainer.config import SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
@@ -65,17 +45,17 @@ router = APIRouter(tags=["steering"])
 Config = TypeVar("Config", bound=SteeringConfig)
 
 
-@router.post("/runs/{run}/steering", response_class=EventStreamJson, responses=stream_responses(SteeringEvent))
-async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
+@router.post("/runs/{run}/steering", response_class=EventStreamJson, responses=stream_responses(bodies.SteeringEvent))
+async def steer(run: RunName, request: bodies.SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, ``token`` for each new token of either variant, then ``done`` or ``error``."""
     config, units = await prepared(services, run, request, SteeringConfig)
     return await stream_steps(services.inference.generate(list(units), config, units))
 
 
 @router.post(
-    "/runs/{run}/steering/sweep", response_class=EventStreamJson, responses=stream_responses(StrengthSweepEvent)
+    "/runs/{run}/steering/sweep", response_class=EventStreamJson, responses=stream_responses(bodies.StrengthSweepEvent)
 )
-async def sweep_strengths(run: RunName, request: StrengthSweepRequest, services: ServicesDep) -> EventStream:
+async def sweep_strengths(run: RunName, request: bodies.StrengthSweepRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``.
 
     A control expert of similar density is tried at the same strengths.
@@ -87,15 +67,19 @@ async def sweep_strengths(run: RunName, request: StrengthSweepRequest, services:
             async for together in generated:
                 yield [
                     # A waiting sweep has made no progress yet.
-                    StrengthSweepProgressEvent(0, 0, step.queue_position) if isinstance(step, ProgressEvent) else step
+                    StrengthSweepProgressEvent(0, 0, step.queue_position)
+                    if isinstance(step, bodies.ProgressEvent)
+                    else step
                     for step in together
                 ]
 
     return await stream_steps(steps())
 
 
-@router.post("/runs/{run}/steering/price", response_class=EventStreamJson, responses=stream_responses(PriceEvent))
-async def price(run: RunName, request: PriceRequest, services: ServicesDep) -> EventStream:
+@router.post(
+    "/runs/{run}/steering/price", response_class=EventStreamJson, responses=stream_responses(bodies.PriceEvent)
+)
+async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` after each step, then ``done`` with the price of the edits, or ``error``.
 
     Measured on unrelated text and on an ability test, beside the same edits of random experts. Closing the connection
@@ -107,14 +91,14 @@ async def price(run: RunName, request: PriceRequest, services: ServicesDep) -> E
 
 
 async def prepared(
-    services: Services, run: str, request: SteeringRequest | StrengthSweepRequest, kind: type[Config]
+    services: Services, run: str, request: bodies.SteeringRequest | bodies.StrengthSweepRequest, kind: type[Config]
 ) -> tuple[Config, dict[str, dict[int, float]]]:
     """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run. A sweep has
     its control expert, and conditions have the medians of their experts."""
 
-    def resolved() -> tuple[SteeringRequest | StrengthSweepRequest, dict[str, dict[int, float]]]:
+    def resolved() -> tuple[bodies.SteeringRequest | bodies.StrengthSweepRequest, dict[str, dict[int, float]]]:
         with reading(services.database) as session:
-            whole = with_control(session, request, run) if isinstance(request, StrengthSweepRequest) else request
+            whole = with_control(session, request, run) if isinstance(request, bodies.StrengthSweepRequest) else request
             units = units_of(session, services.runs, run, whole)
             return with_medians(session, whole, run), units
 
@@ -124,8 +108,8 @@ async def prepared(
     return kind(**{**settings, "prompt": prompt}), units
 
 
-@router.post("/find", response_model=FindResponse)
-async def find(request: FindRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/find", response_model=bodies.FindResponse)
+async def find(request: bodies.FindRequest, services: ServicesDep, http: Request) -> Response:
     """Experts of all runs that make wanted text more probable, predicted by one backward pass and measured."""
     config = await _find_config(services, request)
     found = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.find, config))
@@ -134,18 +118,18 @@ async def find(request: FindRequest, services: ServicesDep, http: Request) -> Re
         assert edit.run is not None
         ids[edit.run].add(edit.expert)
     experts = {run: await asyncio.to_thread(expert_infos, services, run, its) for run, its in ids.items()}
-    return model_response(FindResponse(found=found, experts=experts))
+    return model_response(bodies.FindResponse(found=found, experts=experts))
 
 
 @router.post("/find/effects", response_model=tuple[EditEffect, ...])
-async def edit_effects(request: EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
+async def edit_effects(request: bodies.EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
     """Effect of each group of edits on the wanted text, and its price on unrelated text."""
     config = await _find_config(services, request)
     job = services.inference.submit(request.runs, jobs.measure, config, request.groups)
     return json_response(await cancel_on_disconnect(http, job))
 
 
-async def _find_config(services: Services, request: FindRequest) -> FindConfig:
+async def _find_config(services: Services, request: bodies.FindRequest) -> FindConfig:
     """Return the trainer's configuration, with chat turns as text, once every run is known."""
     await asyncio.to_thread(find_runs, services, request.runs)
     prompts = request.prompts
@@ -165,92 +149,95 @@ SessionId = Annotated[str, Path(max_length=32, pattern="^[a-z0-9]+$", descriptio
 
 
 @router.get("/runs/{run}/sessions")
-def list_sessions(run: RunName, services: ServicesDep) -> SessionList:
+def list_sessions(run: RunName, services: ServicesDep) -> bodies.SessionList:
     """Saved sessions of a run, newest first."""
     with reading(services.database) as session:
         find_run(session, run)
-        records = sessions.sessions_of(session, run)
-        return SessionList(
-            sessions=tuple(SessionSummary(**_fields(record)) for record in records if _is_readable(record))
+        records = notes.sessions_of(session, run)
+        read = ((record, _steering(record)) for record in records)
+        return bodies.SessionList(
+            sessions=tuple(bodies.SessionSummary(**_fields(record, request)) for record, request in read if request)
         )
 
 
 @router.post("/runs/{run}/sessions", status_code=201)
-def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDep, writer: WriterDep) -> SavedSession:
+def save_session(
+    run: RunName, request: bodies.SaveSessionRequest, services: ServicesDep, writer: WriterDep
+) -> bodies.SavedSession:
     """Save a session: prompt, edits, sampling and seed reproduce the same texts."""
     with writing(writer) as session:
-        units = sessions.json_units(units_of(session, services.runs, run, request.steering))
+        units = notes.json_units(units_of(session, services.runs, run, request.steering))
         steering = request.steering.model_dump(mode="json")
-        record = sessions.save_session(session, run, request.name, steering, units, request.text)
+        record = notes.save_session(session, run, request.name, steering, units, request.text)
         return _opened(session, services.runs, record)
 
 
 @router.get("/showcase")
-def showcase(services: ServicesDep) -> HomeShowcase:
+def showcase(services: ServicesDep) -> bodies.HomeShowcase:
     """The session of the first page, with its texts at several strengths."""
     try:
-        stored = ShowcaseFile.model_validate_json((services.settings.data / SHOWCASE_FILE).read_bytes())
+        stored = bodies.ShowcaseFile.model_validate_json((services.settings.data / SHOWCASE_FILE).read_bytes())
     except FileNotFoundError:
-        return HomeShowcase(showcase=None)
+        return bodies.HomeShowcase(showcase=None)
     except ValidationError as error:
         raise UserError(f"{SHOWCASE_FILE} in {services.settings.data} is damaged: {error}. Delete it.") from error
     with reading(services.database) as session:
-        for record in sessions.sessions_of(session, stored.run):
-            if record.name == stored.session and _is_readable(record):
+        for record in notes.sessions_of(session, stored.run):
+            if record.name == stored.session and _steering(record):
                 opened = _opened(session, services.runs, record)
                 if not opened.changed:
-                    return HomeShowcase(showcase=Showcase(session=opened, title=stored.title, texts=stored.texts))
-    return HomeShowcase(showcase=None)
+                    return bodies.HomeShowcase(
+                        showcase=bodies.Showcase(session=opened, title=stored.title, texts=stored.texts)
+                    )
+    return bodies.HomeShowcase(showcase=None)
 
 
 @router.get("/sessions/{id}")
-def open_session(id: SessionId, services: ServicesDep) -> SavedSession:
+def open_session(id: SessionId, services: ServicesDep) -> bodies.SavedSession:
     """A saved session, and whether anything that its texts depend on has changed."""
     with reading(services.database) as session:
-        return _opened(session, services.runs, sessions.find_session(session, id))
+        return _opened(session, services.runs, notes.find_session(session, id))
 
 
 @router.delete("/sessions/{id}", status_code=204)
 def delete_session(id: SessionId, writer: WriterDep) -> None:
     """Delete a saved session."""
     with writing(writer) as session:
-        sessions.delete_session(session, id)
+        notes.delete_session(session, id)
 
 
-def _is_readable(record: SessionRecord) -> bool:
-    """Return False for a session of another version or a damaged one, which must not hide the others."""
+def _steering(record: SessionRecord) -> bodies.SteeringRequest | None:
+    """Return the request of a session; None for one of another version or a damaged one, which must not hide others."""
     try:
-        SteeringRequest.model_validate(record.steering)
+        return bodies.SteeringRequest.model_validate(record.steering)
     except ValidationError:
-        return False
-    return True
+        return None
 
 
-def _fields(record: SessionRecord) -> dict[str, object]:
-    steering = SteeringRequest.model_validate(record.steering)
+def _fields(record: SessionRecord, steering: bodies.SteeringRequest) -> dict[str, object]:
     prompt = steering.turns[-1].text if steering.turns else steering.prompt
-    return {
-        "id": record.id,
-        "name": record.name,
-        "run": record.run,
+    return {name: getattr(record, name) for name in ("id", "name", "run", "text")} | {
         "prompt": prompt[:PROMPT_SHOWN],
         "is_chat": bool(steering.turns),
         "edits": steering.edits,
         "saved_at": aware(record.saved_at),
-        "text": record.text,
     }
 
 
-def _opened(session: Session, library: RunLoader, record: SessionRecord) -> SavedSession:
-    if not _is_readable(record):
+def _opened(session: Session, library: RunLoader, record: SessionRecord) -> bodies.SavedSession:
+    steering = _steering(record)
+    if steering is None:
         raise UserError(f"Session {record.id} is damaged or of another version. Delete it.")
-    steering = SteeringRequest.model_validate(record.steering)
-    return SavedSession(**_fields(record), steering=steering, changed=_changes(session, library, record, steering))
+    return bodies.SavedSession(
+        **_fields(record, steering), steering=steering, changed=_changes(session, library, record, steering)
+    )
 
 
-def _changes(session: Session, library: RunLoader, record: SessionRecord, steering: SteeringRequest) -> tuple[str, ...]:
+def _changes(
+    session: Session, library: RunLoader, record: SessionRecord, steering: bodies.SteeringRequest
+) -> tuple[str, ...]:
     try:
-        now = sessions.json_units(units_of(session, library, record.run, steering))
+        now = notes.json_units(units_of(session, library, record.run, steering))
     except RunNotFoundError:
         return ("A run of this session is gone from the database, so its texts cannot be written again.",)
     except NotFoundError:

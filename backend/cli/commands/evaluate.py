@@ -1,18 +1,33 @@
-"""``mxd evaluate``, ``mxd evaluate-steering`` and ``mxd ablate``: what runs and experts do to the language model."""
+"""``mxd evaluate``, ``evaluate-steering``, ``ablate``, ``recurrence`` and ``contrast``: what runs and experts do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional, Several
+from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional, RunCommand, Several
 from mxd.backend.cli.commands.index import with_context_of
-from mxd.backend.cli.console import columns, task
-from mxd.trainer.config import AblationConfig, EvaluateConfig, Size, SteeringEvaluationConfig
+from mxd.backend.cli.console import columns, table, task
+from mxd.trainer.config import (
+    AblationConfig,
+    ContrastConfig,
+    EvaluateConfig,
+    RecurrenceConfig,
+    Size,
+    SteeringEvaluationConfig,
+    TextConfig,
+)
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluation_metrics import HEADINGS, table_cells
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from mxd.trainer.analysis.contrast import NamedText
+    from mxd.trainer.analysis.results import Contrast, ContrastExample, Recurrence, RunRecurrence
+    from mxd.trainer.utils.bootstrap import Interval
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -82,48 +97,36 @@ class EvaluateCommand(ModelCommand):
         from dataclasses import replace
 
         from mxd.trainer.data.documents import fingerprint
-        from mxd.trainer.evaluation.evaluate import (
-            Evaluator,
-            check_held_out,
-            evaluate,
-            evaluate_jointly,
-            evaluate_layer_by_layer,
-            is_training_text,
-            layer_by_layer_subject,
-            load_evaluation,
-            sort_by_layer,
-            subject_name,
-            write_evaluation,
-        )
+        from mxd.trainer.evaluation import evaluate as evaluations
         from mxd.trainer.storage.run_sets import UNRECORDED, weights_digest
 
         config = self._config_for(text, runs[0])
         if self.together or self.layer_by_layer:
-            sort_by_layer(runs)  # reports incompatible runs before anything is measured
+            evaluations.sort_by_layer(runs)  # reports incompatible runs before anything is measured
         if not self.seen_text:
             for run in runs:
-                check_held_out(run.name, config.text, run.config.text)
+                evaluations.check_held_out(run.name, config.text, run.config.text)
         digest = fingerprint(config.text)
         opened: list[Evaluator] = []  # when the first run has no cached result
 
         def measure(members: Sequence[Run], subject: str, evaluation: Measure, k: int | None = None) -> Result:
             weights = weights_digest(members)
             chosen = config.model_copy(update={"k": k})
-            cached = load_evaluation(database, subject, digest, chosen, weights)
+            cached = evaluations.load_evaluation(database, subject, digest, chosen, weights)
             if cached is not None:
                 return {"provenance": UNRECORDED, **cached}
             with task(f"Evaluating {subject}") as callbacks:
                 if not opened:
                     language_model = self.load_language_model(runs[0].language_model_source)
-                    opened.append(Evaluator.open(config, language_model, callbacks))
+                    opened.append(evaluations.Evaluator.open(config, language_model, callbacks))
                 measured = evaluation(replace(opened[0], config=chosen, callbacks=callbacks))
-            return write_evaluation(database, measured, members[0].name, chosen, digest, weights)
+            return evaluations.write_evaluation(database, measured, members[0].name, chosen, digest, weights)
 
         def alone(evaluator: Evaluator, run: Run) -> Measurement:
-            return evaluate(evaluator, run, is_training_text(config.text, run.config.text))
+            return evaluations.evaluate(evaluator, run, evaluations.is_training_text(config.text, run.config.text))
 
         results = [
-            measure([run], subject_name(run.name, k), partial(alone, run=run), k)
+            measure([run], evaluations.subject_name(run.name, k), partial(alone, run=run), k)
             for run in runs
             for k in (None if k == run.layer_config.k else k for k in self.k)  # None: the run's own K
         ]
@@ -131,11 +134,13 @@ class EvaluateCommand(ModelCommand):
         if self.together:
             subject = " + ".join(run.name for run in runs)
             results.append(
-                measure(runs, subject, partial(evaluate_jointly, runs=runs, individual_losses=individual_losses))
+                measure(
+                    runs, subject, partial(evaluations.evaluate_jointly, runs=runs, individual_losses=individual_losses)
+                )
             )
         if self.layer_by_layer:
-            added = partial(evaluate_layer_by_layer, runs=runs, individual_losses=individual_losses)
-            results.append(measure(sort_by_layer(runs), layer_by_layer_subject(runs), added))
+            added = partial(evaluations.evaluate_layer_by_layer, runs=runs, individual_losses=individual_losses)
+            results.append(measure(evaluations.sort_by_layer(runs), evaluations.layer_by_layer_subject(runs), added))
         return results
 
     def _config_for(self, text: str, run: Run) -> EvaluateConfig:
@@ -160,10 +165,17 @@ def _format_results(results: Sequence[Result]) -> str:
     return "\n".join([*columns(("run", "tokens", *HEADINGS), rows), *warnings])
 
 
-EVALUATE_STEERING_HEADER = ("", "strength", "KL", "loss", "self-similarity", "promoted")
+STEERING_COLUMNS: tuple[tuple[str, Callable[[tuple[str, float, Mapping[str, float]]], str]], ...] = (
+    ("", lambda it: it[0]),
+    ("strength", lambda it: f"{it[1]:g}"),
+    ("KL", lambda it: f"{it[2]['kl']:.4f}"),
+    ("loss", lambda it: f"{it[2]['loss']:.3f}"),
+    ("self-similarity", lambda it: f"{it[2]['self_similarity']:.3f}"),
+    ("promoted", lambda it: f"{it[2]['promoted_share']:.4f}"),
+)
 
 
-class EvaluateSteeringCommand(ModelCommand):
+class EvaluateSteeringCommand(RunCommand):
     """Amplify a random sample of experts at several strengths and measure the generated texts.
 
     Measures the KL divergence of the next token, the loss under the original model, the similarity of samples and the
@@ -177,35 +189,25 @@ class EvaluateSteeringCommand(ModelCommand):
         "mxd evaluate-steering gpt2-l8-k32 --prompts 'One day,' --prompts 'In the' --json",
     )
 
-    name: Positional[str]
-    """Name or folder of the run."""
     config: SteeringEvaluationConfig
 
     def run(self) -> int:
         from mxd.trainer.evaluation.steering import evaluate_steering, median_results
 
-        (run,) = self.load_runs([self.name])
-        language_model = self.load_language_model(run.language_model_source)
+        run, language_model = self.loaded()
         with self.opened() as database, task(f"Steering with {run.name}") as callbacks:
             results = evaluate_steering(run, self.config, language_model, database, callbacks=callbacks)
         rows = [
-            (
-                kind,
-                f"{strength:g}",
-                f"{median['kl']:.4f}",
-                f"{median['loss']:.3f}",
-                f"{median['self_similarity']:.3f}",
-                f"{median['promoted_share']:.4f}",
-            )
+            (kind, strength, median)
             for kind, strengths in median_results(results).items()
             for strength, median in strengths.items()
         ]
         document = {"run": run.name, "results": [asdict(result) for result in results]}
-        self.report_measured(document, "\n".join(columns(EVALUATE_STEERING_HEADER, rows)), [run])
+        self.report_measured(document, "\n".join(table(rows, STEERING_COLUMNS)), [run])
         return 0
 
 
-class AblateCommand(ModelCommand):
+class AblateCommand(RunCommand):
     """Ablate and amplify experts on their own examples, and store the effects.
 
     Measures which tokens an expert promotes, the loss increase when it is ablated, and the KL divergence when it is
@@ -218,15 +220,12 @@ class AblateCommand(ModelCommand):
         "mxd ablate gpt2-l8-k32 --examples-per-bin 3 --device cuda --json",
     )
 
-    name: Positional[str]
-    """Name or folder of the run."""
     config: AblationConfig
 
     def run(self) -> int:
         from mxd.trainer.analysis.ablation import build_ablations
 
-        (run,) = self.load_runs([self.name])
-        language_model = self.load_language_model(run.language_model_source)
+        run, language_model = self.loaded()
         with self.opened() as database, task(f"Measuring {run.name}", "examples") as callbacks:
             result = build_ablations(run, self.config, language_model, database, callbacks=callbacks)
         self.report_measured(
@@ -238,3 +237,167 @@ class AblateCommand(ModelCommand):
             [run],
         )
         return 0
+
+
+RECURRENCE_COLUMNS: tuple[tuple[str, Callable[[RunRecurrence], str]], ...] = (
+    ("other run", lambda it: it.run),
+    ("found again", lambda it: f"{it.found_again.value:.1%}"),
+    ("95 %", lambda it: _interval(it.found_again)),
+    ("by chance", lambda it: f"{it.chance:.1%}"),
+    ("firing cosine", lambda it: f"{it.firing_cosine:.3f}"),
+    ("by chance", lambda it: f"{it.chance_firing_cosine:.3f}"),
+    ("writing cosine", lambda it: f"{it.writing_cosine:.3f}"),
+    ("by chance", lambda it: f"{it.chance_writing_cosine:.3f}"),
+)
+
+
+class RecurrenceCommand(ModelCommand):
+    """Measure which experts of a run are found again in other runs of the same layer, such as other seeds.
+
+    An expert is found again if its activations and its mean output are similar to those of an expert of the other run,
+    above chance, and if the match is mutual. If the first run is indexed, the result is stored and replaces an earlier
+    one.
+    """
+
+    examples: ClassVar = (
+        "mxd recurrence gpt2-l8 gpt2-l8-seed1 gpt2-l8-seed2 --dataset held-out.jsonl --tokens 100k",
+        "mxd recurrence gpt2-l8 gpt2-l8-seed1 --dataset held-out.jsonl --tokens 100k --json",
+        "mxd recurrence gpt2-l8 gpt2-l8-transcoder --dataset held-out.jsonl --tokens 100k",
+    )
+
+    names: Positional[list[str]]
+    """Names or folders of the runs. The experts of the first run are compared with those of each other run."""
+    config: RecurrenceConfig
+
+    def run(self) -> int:
+        from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
+
+        if len(self.names) < 2:
+            raise UserError("Name at least two runs: the one to describe, and another seed of it.")
+        run, *others = self.load_runs(self.names)
+        language_model = self.load_language_model(run.language_model_source)
+        with self.opened() as database, task(f"Comparing {run.name}", "tokens") as callbacks:
+            result = measure_recurrence(run, others, self.config, language_model, callbacks)
+            is_stored = save_recurrence(database, result, self.config)
+        stored = "Stored with the experts." if is_stored else f"Not stored, because {run.name} is not indexed."
+        document = {**asdict(result), "is_stored": is_stored}
+        self.report_measured(document, f"{_recurrence_table(result)}\n{stored}", [run, *others], [self.config.text])
+        return 0
+
+
+def _recurrence_table(result: Recurrence) -> str:
+    head = (
+        f"{result.run}: {len(result.experts):,} of {result.num_experts:,} experts measured, those with at least "
+        f"{result.min_tokens} active of {result.tokens:,} tokens"
+    )
+    everywhere = (
+        f"Found again in all of {len(result.runs)} other runs: {result.found_in_all.value:.1%} "
+        f"({_interval(result.found_in_all)})"
+    )
+    return "\n".join([head, *table(result.runs, RECURRENCE_COLUMNS), everywhere])
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.low:.1%} to {interval.high:.1%}"
+
+
+CONTRAST_HEADER = ("expert", "density A", "density B", "ratio", "95 %", "q", "example")
+SHOWN_BEFORE, SHOWN_AFTER = 8, 6
+"""Tokens of an example in the table around its peak."""
+
+
+class ContrastCommand(RunCommand):
+    """Find the experts that are active more often in text A than in text B, or less often.
+
+    The ratio of activation densities has a 95 % interval over documents, and q-values correct for the number of
+    experts. Random assignments of the documents show how many experts are found by chance.
+    """
+
+    examples: ClassVar = (
+        "mxd contrast gpt2-l8-k32 --a stories.jsonl --b code.jsonl",
+        "mxd contrast gpt2-l8-k32 --a labelled.jsonl --kind-a letter --kind-b news",
+        "mxd contrast gpt2-l8-k32 --a before.jsonl --b after.jsonl --tokens 20k --json",
+    )
+
+    a: str
+    """Text A: a .txt, .jsonl, .csv or .parquet file, a folder of them, or a Hub dataset. One line or row is one
+    document."""
+    b: str | None = None
+    """Text B. Default: the file of text A, of which --kind-a and --kind-b choose two kinds."""
+    kind_a: str | None = None
+    """Kind of the documents of text A, for a file with labels. Default: all documents."""
+    kind_b: str | None = None
+    """Kind of the documents of text B. Default: all documents."""
+    kind_column: str = "kind"
+    """Field or column of the kind. Default: kind."""
+    column: str = "text"
+    """Field or column of the text. Default: text."""
+    config: ContrastConfig
+
+    def run(self) -> int:
+        from mxd.trainer.analysis.contrast import contrast
+
+        (run,) = self.load_runs([self.name])
+        a, b = self._text(self.a, self.kind_a), self._text(self.b or self.a, self.kind_b)
+        if (self.b or self.a, self.kind_b) == (self.a, self.kind_a):
+            raise UserError("Text A and text B are the same. Give another file as --b, or two kinds.")
+        language_model = self.load_language_model(run.language_model_source)
+        with task(f"Contrasting {a.name} and {b.name}", "tokens") as callbacks:
+            result = contrast(run, a, b, self.config, language_model, callbacks)
+        texts = [TextConfig(dataset=dataset, column=self.column) for dataset in (self.a, self.b or self.a)]
+        self.report_measured(asdict(result), _contrast_table(result, language_model.tokenizer), [run], texts)
+        return 0
+
+    def _text(self, dataset: str, kind: str | None) -> NamedText:
+        from mxd.trainer.analysis.contrast import text_of_file, text_of_kind
+
+        text = TextConfig(dataset=dataset, column=self.column)
+        if kind is None:
+            return text_of_file(text, self.config.seed)
+        return text_of_kind(text, kind, self.kind_column, self.config.seed)
+
+
+def _contrast_table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str:
+    head = (
+        f"{result.run}: A = {result.a.name} ({result.a.units:,} {result.unit}s, {result.a.tokens:,} tokens), "
+        f"B = {result.b.name} ({result.b.units:,} {result.unit}s, {result.b.tokens:,} tokens)"
+    )
+    found = (
+        f"{result.found_a:,} experts are found more often in A and {result.found_b:,} in B (q ≤ 0.05), of "
+        f"{result.tested:,} tested with at least {result.min_tokens} active tokens in {result.min_units} {result.unit}s"
+    )
+    if (chance := result.chance) is not None:
+        found += f"; {chance.mean_found:.1f} by chance (mean of {chance.shuffles} random assignments)"
+    lines = [head, found]
+    if result.unit == "sequence":
+        lines.append("Sequences of one document are not independent, so the intervals are too narrow. Add documents.")
+    for title, is_in_a in (("More often in A", True), ("More often in B", False)):
+        shown = [
+            each for each in result.experts if each.expert in result.examples and (each.ratio.value > 1) == is_in_a
+        ]
+        if shown:
+            examples = [result.examples[each.expert] for each in shown]
+            strongest = [next(iter(both.a if is_in_a else both.b), None) for both in examples]
+            rows = [
+                (
+                    str(each.expert),
+                    f"{each.density_a:.3%}",
+                    f"{each.density_b:.3%}",
+                    f"{each.ratio.value:.3g}",
+                    f"{each.ratio.low:.3g} to {each.ratio.high:.3g}",
+                    f"{each.q_value:.1g}",
+                    _excerpt(example, tokenizer) if example else "",
+                )
+                for each, example in zip(shown, strongest, strict=True)
+            ]
+            lines += ["", title, *columns(CONTRAST_HEADER, rows)]
+    return "\n".join(lines)
+
+
+def _excerpt(example: ContrastExample, tokenizer: PreTrainedTokenizerBase) -> str:
+    from mxd.trainer.language_model.tokenizer import token_texts
+
+    texts = token_texts(tokenizer, list(example.token_ids))
+    peak, first = example.position, max(0, example.position - SHOWN_BEFORE)
+    before, after = "".join(texts[first:peak]), "".join(texts[peak + 1 : peak + 1 + SHOWN_AFTER])
+    return " ".join(f"{before}«{texts[peak]}»{after}".split())

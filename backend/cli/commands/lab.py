@@ -49,7 +49,6 @@ class LabTrainCommand(TrainCommand):
 
     @property
     def _trainer(self) -> Any:
-        """The function that trains."""
         from mxd.trainer.experimental.training import train_experimental
 
         return train_experimental

@@ -64,7 +64,7 @@ class ServeCommand(Command):
             if self.data is not None or self.database is not None:
                 raise UserError("A .mxd file has its own data folder and database. Leave out --data and --database.")
             from mxd.backend.cli.commands.share import absolute_path
-            from mxd.backend.export.bundles.unpack import unpack
+            from mxd.backend.export.bundles.pack import unpack
 
             listen(settings.host, settings.port).close()  # before the slow part: the port is the likeliest error
             folder = self.into or self.file.with_name(f"{self.file.stem}-opened")
@@ -77,12 +77,10 @@ class ServeCommand(Command):
 
 
 def announce(url: str) -> None:
-    """Print the URL of the server."""
     print(f"MxD Explorer is running at {url} (press Ctrl-C to stop)", flush=True)
 
 
 def open_browser(url: str) -> None:
-    """Print the URL of the server and open it in a browser."""
     import webbrowser
 
     announce(url)
@@ -95,7 +93,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
     # Before the slow imports, because the port is the likeliest error.
     with listen(settings.host, settings.port) as listener:
         from mxd.backend.api.connections import limited_server
-        from mxd.backend.api.logs import log_to_stderr
+        from mxd.backend.api.middleware import log_to_stderr
         from mxd.backend.inference.run_loader import preload_compute_modules
 
         log_to_stderr(settings.log)
@@ -210,8 +208,7 @@ class McpCommand(ModelCommand):
             import mcp  # noqa: F401
         except ImportError as error:
             raise UserError("The package mcp is not installed. Run: pip install 'mxd-explorer[mcp]'") from error
-        from mxd.backend.cli.mcp.api import api_in_process, api_of_server
-        from mxd.backend.cli.mcp.tools import serve_stdio
+        from mxd.backend.cli.mcp.tools import api_in_process, api_of_server, serve_stdio
 
         unused = [f"--{name}" for name in ("data", "database", "device", "dtype") if name in self.model_fields_set]
         if self.url is not None and unused:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args, overload
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import task, write_output
 from mxd.backend.cli.parser import validate
-from mxd.backend.export.export import TableFormat
+from mxd.backend.export.neuronpedia import TableFormat
 from mxd.trainer.config import RunName
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.config.base import Config
@@ -41,7 +41,7 @@ class PushCommand(Command):
     """Create a private repo."""
 
     def run(self) -> int:
-        from mxd.backend.queries.overview import card_figures
+        from mxd.backend.queries.runs import card_figures
 
         (run,) = self.load_runs([self.name])
         with self.reading() as session:
@@ -87,10 +87,6 @@ class PullCommand(Command):
         return 0
 
 
-@overload
-def absolute_path(language_model: str) -> str: ...
-@overload
-def absolute_path(language_model: None) -> None: ...
 def absolute_path(language_model: str | None) -> str | None:
     """Return a local folder as an absolute path, because runs are used from other folders. Leave Hub names as is."""
     folder = Path(language_model).expanduser() if language_model else None
@@ -246,7 +242,7 @@ class ExportCommand(ModelCommand):
         return f"steering vectors of {len(means)} experts of {run.name}"
 
     def _export_tables(self, out: Path) -> str:
-        from mxd.backend.export.export import Target, export_run
+        from mxd.backend.export.neuronpedia import Target, export_run
 
         (run,) = self.load_runs(self.names)
         target = Target(out, self.format, self.model_id, self.source_set)  # type: ignore[arg-type]

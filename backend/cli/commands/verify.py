@@ -83,7 +83,6 @@ class VerifyCommand(Command):
         return int(any(each["verdict"].startswith("differs") for each in verdicts))
 
     def _recorded(self) -> dict[str, list[dict[str, Any]]]:
-        """Command -> its recorded results."""
         files = [self.record]
         if self.record.suffix == ".md":
             root = next((each for each in self.record.resolve().parents if (each / "results" / "raw").is_dir()), None)

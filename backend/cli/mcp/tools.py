@@ -7,28 +7,102 @@ similar density. Tools that write are offered with ``--allow-write`` only. The s
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from statistics import fmean
 from typing import Annotated, Any
 
+import httpx2
 import numpy as np
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from mxd.backend.cli.mcp.api import Api
 from mxd.backend.schemas.experts import ExpertSort, Order, SimilarBy
 from mxd.backend.schemas.routing import RankBy
+from mxd.backend.settings import Settings
 from mxd.trainer import config
 from mxd.trainer.config import Edit
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
 from mxd.trainer.utils.bootstrap import auroc_interval, aurocs
+
+TIMEOUT_S = 600.0
+
+
+class Api:
+    """Requests to the API. Its errors become errors of the tool, with the same sentence."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """Return the answer of an endpoint; parameters that are None are left out."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return (await self._request("GET", path, params=given)).json()
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send a body and return the answer."""
+        return (await self._request("POST", path, json=dict(body))).json()
+
+    async def patch(self, path: str, body: Mapping[str, Any]) -> None:
+        """Send a body to an endpoint without an answer."""
+        await self._request("PATCH", path, json=dict(body))
+
+    async def events(self, path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Send a body and return the data of all events of the answer.
+
+        Raises ToolError if the stream ends with an error.
+        """
+        text = (await self._request("POST", path, json=dict(body))).text
+        # Not splitlines(), which also splits at U+2028 and others that JSON does not escape.
+        lines = (line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: "))
+        events: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        if events and events[-1].get("event") == "error":
+            raise ToolError(events[-1]["error"]["message"])
+        return events
+
+    async def _request(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        try:
+            response = await self._client.request(method, f"/api{path}", **more)
+        except httpx2.TransportError as error:
+            raise ToolError(f"The server cannot be reached: {error}. Check --url.") from error
+        if response.is_error:
+            try:
+                message = str(response.json()["error"]["message"])
+            except (ValueError, KeyError, TypeError):
+                message = f"The server answered with status {response.status_code}. Check --url."
+            raise ToolError(message)
+        return response
+
+
+@asynccontextmanager
+async def api_in_process(settings: Settings) -> AsyncIterator[Api]:
+    """The API on a data folder, without a port.
+
+    Raises UserError if the database cannot be opened.
+    """
+    from mxd.backend.api.app import create_app
+
+    app = create_app(settings.model_copy(update={"access": "open"}))
+    transport = httpx2.ASGITransport(app=app)
+    client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=TIMEOUT_S)
+    async with app.router.lifespan_context(app), client:
+        yield Api(client)
+
+
+@asynccontextmanager
+async def api_of_server(url: str, token: str) -> AsyncIterator[Api]:
+    """The API of a running server; an empty token is not sent."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx2.AsyncClient(base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_S) as client:
+        yield Api(client)
+
 
 # Names stand in addresses, so what is not a name must not be sent.
 RunName = Annotated[config.RunName, Field(description="Name of the run; list_runs names all.")]
@@ -38,20 +112,34 @@ MEASURES = ("loss_increase", "kl_ablated", "kl_amplified", "output_share")
 CONTROLS = ("random_expert", "random_loss_increase", "kl_random_expert", "kl_random_direction", "random_output_share")
 
 
-class ReadingTools:
-    """Tools on what is stored."""
+Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+Texts = Annotated[list[Text], Field(min_length=2, max_length=50)]
+EditTexts = Annotated[
+    list[str],
+    Field(
+        min_length=1,
+        max_length=8,
+        description=f"{EDIT_FORMATS}; one unit is the expert's 99th percentile. Conditions may follow: {CLAUSES}.",
+    ),
+]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+CONTROL_EXPERTS = 20
+TEXTS_REMEMBERED = 200
+
+
+class Tools:
+    """Tools on what is stored, tools that compute something new, and tools that store what was found."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self.tools = (
-            self.list_runs,
-            self.search_experts,
-            self.list_experts,
-            self.read_expert,
-            self.similar_experts,
-            self.read_evaluations,
-            self.read_probes,
+        self._peaks: OrderedDict[tuple[str, str], dict[int, float]] = OrderedDict()
+        """Run and text -> largest activation of each active expert; agents test many experts on the same texts."""
+        self.reading = (
+            *(self.list_runs, self.search_experts, self.list_experts, self.read_expert, self.similar_experts),
+            *(self.read_evaluations, self.read_probes, self.route_text, self.find_experts_on_text),
+            *(self.test_expert_on_texts, self.steer, self.trace_circuit),
         )
+        self.writing = self.label_expert, self.note_on_expert, self.save_session
 
     async def list_runs(self) -> Answer:
         """List all trained runs with language model, layer, number of experts and indexed tokens. Start here."""
@@ -159,137 +247,16 @@ class ReadingTools:
         chapters = (await self._api.get(f"/runs/{run}/report"))["chapters"]
         return [section for one in chapters if one["key"] == chapter for section in one["sections"]]
 
-
-def _number(cell: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the value and the ends of its interval; no value if it was not measured."""
-    return (
-        {name: cell[name] for name in ("value", "low", "high", "note") if cell[name] != ""} if cell else {"value": None}
-    )
-
-
-def _labelled(row: dict[str, Any]) -> dict[str, Any]:
-    automatic = row["automatic"] or {}
-    score = {"held_out_balanced_accuracy": automatic["balanced_accuracy"]} if automatic and not row["label"] else {}
-    return {"expert": row["expert"], "label": row["label"] or automatic.get("label"), **score}
-
-
-def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    names = [column.key for column in EXPERT_COLUMNS if column.kind in NUMERIC and column.measured_by != "ablate"]
-    tokens = [{"text": token["text"], "share": token["share"]} for token in row["top_tokens"][:8]]
-    return {**_labelled(row), **{name: row[name] for name in names}, "top_tokens": tokens}
-
-
-def _marked(example: dict[str, Any]) -> dict[str, Any]:
-    """Return an example as text, its active tokens in guillemets."""
-    active = {position for position, *_ in example["active"]}
-    tokens = [f"«{text}»" if index in active else text for index, text in enumerate(example["tokens"])]
-    return {"activation": example["activation"], "text": "".join(tokens)}
-
-
-NO_CONTROL = "No control: the answer lists what is stored and claims no effect."
-
-
-class Answer(BaseModel):
-    """Answer of a tool."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    result: dict[str, Any]
-    """The answer itself."""
-    control: dict[str, Any] | str
-    """The same measure on a control, such as a random expert; a sentence where there is no measure."""
-    sample: dict[str, Any]
-    """Number of tokens, examples or texts that the answer rests on."""
-
-
-def peak_activations(routing: Mapping[str, Any]) -> dict[int, float]:
-    """Return the largest activation of each active expert on a routed text, without the start token."""
-    peaks: dict[int, float] = {}
-    for token in routing["tokens"]:
-        for routed in () if token["start"] else token["experts"]:
-            peaks[routed["expert"]] = max(peaks.get(routed["expert"], 0.0), routed["activation"])
-    return peaks
-
-
-NEIGHBOURS = 50
-"""Experts with the next higher and the next lower densities, among which controls are drawn."""
-
-
-async def random_experts(
-    api: Api, run: str, expert: int, count: int, seed: int, avoided: frozenset[int] = frozenset()
-) -> list[int]:
-    """Return up to ``count`` random active experts whose density is similar to that of ``expert``.
-
-    Raises ToolError if the run has no other active expert.
-    """
-    density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
-    found: set[int] = set()
-    for order, bounds in (("asc", {"min_density": max(density, 1e-9)}), ("desc", {"max_density": density})):
-        page = await api.get(f"/runs/{run}/experts", sort="density", order=order, limit=NEIGHBOURS, **bounds)
-        found |= {row["expert"] for row in page["experts"] if row["active_tokens"]}
-    similar = sorted(found - {expert, *avoided})
-    if not similar:
-        raise ToolError(f"Run '{run}' has no other active expert that could serve as a control.")
-    return random.Random(f"{seed} {run} {expert}").sample(similar, min(count, len(similar)))
-
-
-async def control_edits(api: Api, run: str, edits: list[Edit], seed: int) -> list[Edit]:
-    """Return the same edits of random experts of similar density, in those experts' own units."""
-    chosen: dict[tuple[str, int], int] = {}
-    for edit in edits:
-        name = edit.run or run
-        avoided = frozenset(other.expert for other in edits if (other.run or run) == name)
-        if (name, edit.expert) not in chosen:
-            taken = frozenset(expert for (other, _), expert in chosen.items() if other == name)
-            (drawn,) = await random_experts(api, name, edit.expert, 1, seed, avoided | taken)
-            chosen[name, edit.expert] = drawn
-    return [edit.model_copy(update={"expert": chosen[edit.run or run, edit.expert]}) for edit in edits]
-
-
-Text = Annotated[str, Field(min_length=1, max_length=20_000)]
-Texts = Annotated[list[Text], Field(min_length=2, max_length=50)]
-EditTexts = Annotated[
-    list[str],
-    Field(
-        min_length=1,
-        max_length=8,
-        description=f"{EDIT_FORMATS}; one unit is the expert's 99th percentile. Conditions may follow: {CLAUSES}.",
-    ),
-]
-Seed = Annotated[int, Field(ge=0, lt=2**31)]
-CONTROL_EXPERTS = 20
-TEXTS_REMEMBERED = 200
-
-
-class MeasuringTools:
-    """Tools that compute something new and change nothing."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._peaks: OrderedDict[tuple[str, str], dict[int, float]] = OrderedDict()
-        """Run and text -> largest activation of each active expert; agents test many experts on the same texts."""
-        self.tools = (
-            self.route_text,
-            self.find_experts_on_text,
-            self.test_expert_on_texts,
-            self.steer,
-            self.trace_circuit,
-        )
-
     async def route_text(self, run: RunName, text: Text, top: Annotated[int, Field(ge=1, le=16)] = 4) -> Answer:
         """Show the strongest experts on each token of a text. The control is each expert's density: the share of all
         indexed tokens on which it is active."""
         routing = await self._api.post(f"/runs/{run}/routing", {"text": text})
-        tokens = [
-            {
-                "text": token["text"],
-                "experts": [[item["expert"], item["activation"]] for item in token["experts"][:top]],
-            }
-            for token in routing["tokens"]
-        ]
+        strongest = (token["experts"][:top] for token in routing["tokens"])
+        pairs = ([[item["expert"], item["activation"]] for item in items] for items in strongest)
+        tokens = [{"text": token["text"], "experts": its} for token, its in zip(routing["tokens"], pairs, strict=True)]
         shown = {expert for token in tokens for expert, _ in token["experts"]}
         infos = {expert: info for expert, info in routing["experts"].items() if int(expert) in shown}
-        labels = {expert: info["label"] or (info["automatic"] or {}).get("label") for expert, info in infos.items()}
+        labels = {expert: _label(info) for expert, info in infos.items()}
         control = {"densities": {expert: info["density"] for expert, info in infos.items()}}
         return Answer(
             result={"tokens": tokens, "labels": labels}, control=control, sample={"tokens": len(tokens), "texts": 1}
@@ -301,11 +268,8 @@ class MeasuringTools:
         body = {"text": text, "by": by, "limit": limit}
         response = await self._api.post(f"/runs/{run}/search/passage", body)
         hits = [
-            {
-                "expert": hit["expert"],
-                "label": hit["label"] or (hit["automatic"] or {}).get("label"),
-                **{name: hit[name] for name in ("mass", "share", "lift", "lift_low", "lift_high")},
-            }
+            {"expert": hit["expert"], "label": _label(hit)}
+            | {name: hit[name] for name in ("mass", "share", "lift", "lift_low", "lift_high")}
             for hit in response["hits"]
         ]
         control = {"densities": {hit["expert"]: hit["density"] for hit in response["hits"]}}
@@ -401,20 +365,16 @@ class MeasuringTools:
         request = {"runs": runs, "text": text, "target": graph["target"], "groups": groups}
         measured = [effect["target"] for effect in await self._api.post("/circuits/effects", request)]
         names = ("run", "layer", "position", "expert", "predicted")
-        shown = [
-            {**{name: node[name] for name in names}, "measured": change}
-            for node, change in zip(nodes, measured, strict=False)
-        ]
-        random_nodes = [
-            {**node, "measured": change} for node, change in zip(others, measured[len(nodes) :], strict=True)
-        ]
+        shown, random_nodes = (
+            [
+                {name: node[name] for name in names if name in node} | {"measured": change}
+                for node, change in zip(some, changes, strict=True)
+            ]
+            for some, changes in ((nodes, measured[: len(nodes)]), (others, measured[len(nodes) :]))
+        )
         result = {"target": graph["label"], "value": graph["value"], "nodes": shown}
-        sample = {
-            "prompts": 1,
-            "nodes_ablated": len(nodes),
-            "control_nodes": len(others),
-            "active_experts": graph["active"],
-        }
+        sample = {"prompts": 1, "nodes_ablated": len(nodes), "control_nodes": len(others)}
+        sample["active_experts"] = graph["active"]
         return Answer(result=result, control={"random_active_experts": random_nodes}, sample=sample)
 
     async def _generated(
@@ -453,14 +413,6 @@ class MeasuringTools:
                 others.append({"run": node["run"], "position": node["position"], "expert": expert})
         return others
 
-
-class WritingTools:
-    """Tools that store what was found."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self.tools = (self.label_expert, self.note_on_expert, self.save_session)
-
     async def label_expert(
         self, run: RunName, expert: ExpertId, label: Annotated[str, Field(min_length=1, max_length=200)]
     ) -> Answer:
@@ -490,6 +442,96 @@ class WritingTools:
         return Answer(result=result, control=NO_CONTROL, sample={"sessions": 1})
 
 
+def _number(cell: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the value and the ends of its interval; no value if it was not measured."""
+    return (
+        {name: cell[name] for name in ("value", "low", "high", "note") if cell[name] != ""} if cell else {"value": None}
+    )
+
+
+def _label(row: dict[str, Any]) -> str | None:
+    return row["label"] or (row["automatic"] or {}).get("label")
+
+
+def _labelled(row: dict[str, Any]) -> dict[str, Any]:
+    automatic = row["automatic"]
+    score = {"held_out_balanced_accuracy": automatic["balanced_accuracy"]} if automatic and not row["label"] else {}
+    return {"expert": row["expert"], "label": _label(row), **score}
+
+
+def _summary(row: dict[str, Any]) -> dict[str, Any]:
+    names = [column.key for column in EXPERT_COLUMNS if column.kind in NUMERIC and column.measured_by != "ablate"]
+    tokens = [{"text": token["text"], "share": token["share"]} for token in row["top_tokens"][:8]]
+    return {**_labelled(row), **{name: row[name] for name in names}, "top_tokens": tokens}
+
+
+def _marked(example: dict[str, Any]) -> dict[str, Any]:
+    """Return an example as text, its active tokens in guillemets."""
+    active = {position for position, *_ in example["active"]}
+    tokens = [f"«{text}»" if index in active else text for index, text in enumerate(example["tokens"])]
+    return {"activation": example["activation"], "text": "".join(tokens)}
+
+
+NO_CONTROL = "No control: the answer lists what is stored and claims no effect."
+
+
+class Answer(BaseModel):
+    """Answer of a tool."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    result: dict[str, Any]
+    """The answer itself."""
+    control: dict[str, Any] | str
+    """The same measure on a control, such as a random expert; a sentence where there is no measure."""
+    sample: dict[str, Any]
+    """Number of tokens, examples or texts that the answer rests on."""
+
+
+def peak_activations(routing: Mapping[str, Any]) -> dict[int, float]:
+    """Return the largest activation of each active expert on a routed text, without the start token."""
+    peaks: dict[int, float] = {}
+    for token in routing["tokens"]:
+        for routed in () if token["start"] else token["experts"]:
+            peaks[routed["expert"]] = max(peaks.get(routed["expert"], 0.0), routed["activation"])
+    return peaks
+
+
+NEIGHBOURS = 50
+"""Experts with the next higher and the next lower densities, among which controls are drawn."""
+
+
+async def random_experts(
+    api: Api, run: str, expert: int, count: int, seed: int, avoided: frozenset[int] = frozenset()
+) -> list[int]:
+    """Return up to ``count`` random active experts whose density is similar to that of ``expert``.
+
+    Raises ToolError if the run has no other active expert.
+    """
+    density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
+    found: set[int] = set()
+    for order, bounds in (("asc", {"min_density": max(density, 1e-9)}), ("desc", {"max_density": density})):
+        page = await api.get(f"/runs/{run}/experts", sort="density", order=order, limit=NEIGHBOURS, **bounds)
+        found |= {row["expert"] for row in page["experts"] if row["active_tokens"]}
+    similar = sorted(found - {expert, *avoided})
+    if not similar:
+        raise ToolError(f"Run '{run}' has no other active expert that could serve as a control.")
+    return random.Random(f"{seed} {run} {expert}").sample(similar, min(count, len(similar)))
+
+
+async def control_edits(api: Api, run: str, edits: list[Edit], seed: int) -> list[Edit]:
+    """Return the same edits of random experts of similar density, in those experts' own units."""
+    chosen: dict[tuple[str, int], int] = {}
+    for edit in edits:
+        name = edit.run or run
+        avoided = frozenset(other.expert for other in edits if (other.run or run) == name)
+        if (name, edit.expert) not in chosen:
+            taken = frozenset(expert for (other, _), expert in chosen.items() if other == name)
+            (drawn,) = await random_experts(api, name, edit.expert, 1, seed, avoided | taken)
+            chosen[name, edit.expert] = drawn
+    return [edit.model_copy(update={"expert": chosen[edit.run or run, edit.expert]}) for edit in edits]
+
+
 INSTRUCTIONS = """\
 MxD Explorer: experts of mixtures of decoders that replace MLPs of language models.
 Every answer has three parts: result, control (the same measure on a random expert or another baseline) and sample (its
@@ -501,19 +543,22 @@ WRITING = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_worl
 
 def reading_server(api: Api) -> MCPServer:
     """A server with the tools that change nothing."""
-    server: MCPServer = MCPServer(
-        "mxd-explorer", instructions=INSTRUCTIONS, version=version("mxd-explorer"), log_level="ERROR"
-    )
-    for tool in (*ReadingTools(api).tools, *MeasuringTools(api).tools):
-        server.add_tool(tool, annotations=READ_ONLY)
-    return server
+    return _server(Tools(api).reading)
 
 
 def writing_server(api: Api) -> MCPServer:
     """A server with all tools."""
-    server = reading_server(api)
-    for tool in WritingTools(api).tools:
-        server.add_tool(tool, annotations=WRITING)
+    tools = Tools(api)
+    return _server(tools.reading, tools.writing)
+
+
+def _server(reading: Sequence[Any], writing: Sequence[Any] = ()) -> MCPServer:
+    server: MCPServer = MCPServer(
+        "mxd-explorer", instructions=INSTRUCTIONS, version=version("mxd-explorer"), log_level="ERROR"
+    )
+    for tools, hints in ((reading, READ_ONLY), (writing, WRITING)):
+        for tool in tools:
+            server.add_tool(tool, annotations=hints)
     return server
 
 

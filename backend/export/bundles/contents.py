@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from mxd.backend.schemas.annotations import AnnotationChange, MakeListRequest
+from mxd.backend.schemas.experts import AnnotationChange, MakeListRequest
 from mxd.backend.schemas.steering import SaveSessionRequest
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, RecurrenceConfig, SteeringEvaluationConfig
@@ -107,7 +107,6 @@ def read_array(name: str, value: bytes, dtype: np.dtype[Any]) -> np.ndarray[Any,
 
 
 def check_finite(name: str, values: np.ndarray[Any, Any]) -> None:
-    """Check that numbers are finite and not huge."""
     if not bool((np.abs(values) <= LARGEST_FLOAT).all()):
         raise InvalidValueError(f"{name} has values that are not finite")
 
@@ -218,7 +217,6 @@ CHECKS: dict[str, Check] = {
 
 
 def checks(table: str) -> Callable[[Check], Check]:
-    """Make a function the check of a table."""
     return lambda check: CHECKS.setdefault(table, check)
 
 

@@ -11,19 +11,19 @@ import html
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from mxd.backend.export.snapshots import origin_of
-from mxd.backend.export.tables import Chunk, Exported, Row, chunks
-from mxd.backend.queries.overview import card_figures
+from mxd.backend.export.tables import Chunk, Exported, Row
+from mxd.backend.queries.runs import card_figures
 from mxd.backend.schemas.experts import Column
 from mxd.trainer.analysis.expert import TOKENS_AROUND_PEAK
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
 from mxd.trainer.storage.run import Run
-from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.snapshot import CSS
 
 ASSETS = Path(__file__).parent
@@ -36,14 +36,13 @@ COLUMNS = [column for column in EXPERT_COLUMNS if column.kind in NUMERIC and {"t
 _WORD = re.compile(r"[^\W_]+")
 
 
-def write_site(session: Session, exported: Exported, run: Run, folder: Path, callbacks: Callbacks) -> None:
-    """Write the site into an empty folder."""
+def write_site(session: Session, exported: Exported, run: Run, read: Iterator[Chunk], folder: Path) -> None:
+    """Write all chunks of a run into an empty folder."""
     (folder / "data").mkdir()
     most = EXAMPLES if exported.run.num_experts < LARGE else EXAMPLES_OF_LARGE
     rows: list[Row] = []
     words: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for chunk in chunks(session, exported):
-        callbacks.check_cancelled("Cancelled; nothing was written.")
+    for chunk in read:
         rows += map(_row, chunk.experts)
         details = _details(chunk, exported, most)
         for first in range(0, len(chunk.experts), EXPERTS_PER_FILE):
@@ -54,7 +53,6 @@ def write_site(session: Session, exported: Exported, run: Run, folder: Path, cal
             texts = ("".join(it if isinstance(it, str) else it[0] for it in parts) for _, parts in detail["examples"])
             for word in {word for text in texts for word in _WORD.findall(text.lower())}:
                 words[word[0] if word[0].isascii() else "other"][word].append(expert)
-        callbacks.on_progress(len(rows), exported.run.num_experts, "")
     for first_character, index in words.items():
         _write(folder, f"words-{first_character}", index)
     origin = origin_of(session, [run], {}, ["mxd", "export", run.name, "--format", "site", "--out", f"{run.name}-site"])
@@ -92,12 +90,9 @@ def _row(row: Row) -> Row:
 
 
 def _details(chunk: Chunk, exported: Exported, most: int) -> dict[int, Row]:
-    examples = chunk.examples_by_expert()
     details = {}
-    for row in chunk.experts:
-        expert = row["expert"]
-        top = [example for example in examples.get(expert, []) if example["bin"] == 0][:most]
-        measured = chunk.ablations.get(expert)
+    for row, examples, measured in chunk.entries():
+        top = [example for example in examples if example["bin"] == 0][:most]
         effects = {
             side: [(exported.vocabulary.name(int(token)), round(change, 2)) for token, change in stored]
             for side, stored in (
@@ -107,7 +102,7 @@ def _details(chunk: Chunk, exported: Exported, most: int) -> dict[int, Row]:
         }
         shown = [(_short(example["activation"]), _parts(example)) for example in top]
         histogram = {"histogram": row["histogram"], "high": row["histogram_high"]}
-        details[expert] = {"examples": shown, **histogram, **effects}
+        details[row["expert"]] = {"examples": shown, **histogram, **effects}
     return details
 
 

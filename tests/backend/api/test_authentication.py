@@ -13,9 +13,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 from starlette.datastructures import Headers
 
-from mxd.backend.api.access import COOKIE, is_cross_site, is_own_host, needed_role
 from mxd.backend.api.app import build_api, create_app
-from mxd.backend.database.access_tokens import create_token, revoke_token, tokens
+from mxd.backend.api.dependencies import COOKIE, is_cross_site, is_own_host, needed_role
+from mxd.backend.database.annotations import create_token, revoke_token, tokens
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Role, Settings, host_name
 from mxd.trainer.storage.database.open import sqlite_url, writing
@@ -75,7 +75,7 @@ def test_a_revoked_token_is_rejected(guarded: TestClient, own: Engine, monkeypat
     assert guarded.get("/api/runs", headers=headers).status_code == 200
     with writing(own) as session:
         revoke_token(session, tokens(session)[0].id)
-    monkeypatch.setattr("mxd.backend.api.access.time.monotonic", lambda: float("inf"))
+    monkeypatch.setattr("mxd.backend.api.dependencies.time.monotonic", lambda: float("inf"))
     assert guarded.get("/api/runs", headers=headers).status_code == 401
 
 

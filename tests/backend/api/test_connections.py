@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from psutil import Process
 
-from mxd.backend.database.access_tokens import create_token
+from mxd.backend.database.annotations import create_token
 from mxd.backend.database.engine import opened
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from tests.helpers.processes import server, wait_for

@@ -8,8 +8,7 @@ import logging
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.api.logs import PERIOD_SECONDS, REPEATS_LOGGED, JsonFormatter, RepetitionFilter
-from mxd.backend.api.middleware import REQUEST_LOG
+from mxd.backend.api.middleware import PERIOD_SECONDS, REPEATS_LOGGED, REQUEST_LOG, JsonFormatter, RepetitionFilter
 
 
 def test_requests_are_counted_by_route(client: TestClient) -> None:

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database import annotations as notes
+from mxd.backend.database.annotations import save_session, sessions_of
 from mxd.backend.database.engine import open_database
-from mxd.backend.database.steering_sessions import save_session, sessions_of
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.open import sqlite_url, writing

@@ -16,7 +16,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import open_database, reading
-from mxd.backend.export.export import Target, export_run
+from mxd.backend.export.neuronpedia import Target, export_run
 from mxd.backend.export.static_site.write import COLUMNS, EXAMPLES, EXPERTS_PER_FILE
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.expert import TOKENS_AROUND_PEAK

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mxd.backend.cli.main import run
 from mxd.backend.errors import CursorError
-from mxd.backend.queries.cursors import ExampleCursor, ExpertCursor
+from mxd.backend.queries.examples import ExampleCursor, ExpertCursor
 from mxd.backend.settings import host_name, is_ip_address
 from tests.helpers.fuzzing import damaged, tried
 from tests.helpers.processes import server

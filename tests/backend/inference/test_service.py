@@ -20,11 +20,10 @@ from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 
 from mxd.backend.api.app import create_app
-from mxd.backend.errors import BusyError
+from mxd.backend.errors import BusyError, to_json_bytes
 from mxd.backend.inference import jobs, service
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
-from mxd.backend.responses import to_json_bytes
 from mxd.backend.schemas.steering import SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.config import Sampling, SteeringConfig

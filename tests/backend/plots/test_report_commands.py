@@ -14,11 +14,10 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.commands.evaluate import AblateCommand, EvaluateSteeringCommand
-from mxd.backend.cli.commands.finetune import FinetuneCommand
 from mxd.backend.cli.commands.share import ImportCommand
-from mxd.backend.cli.commands.train import TrainCommand
+from mxd.backend.cli.commands.train import FinetuneCommand, TrainCommand
 from mxd.backend.cli.parser import command_from
-from mxd.backend.plots import runs as figures
+from mxd.backend.plots import figures
 from mxd.backend.plots.report import commands, fit
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.ablation import build_ablations

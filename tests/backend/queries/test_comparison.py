@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mxd.backend.api.app import create_app
 from mxd.backend.database.engine import open_database
-from mxd.backend.inference.similarity import Directions, Spread, Vectors, match, token_shares
+from mxd.backend.queries.matching import Directions, Spread, Vectors, match, token_shares
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import MeasurementRecord, RecurrenceRecord
@@ -149,7 +149,7 @@ def test_matches_equal_a_search_of_all_pairs(
     made: Callable[[], tuple[Vectors, Vectors, Tensor, Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("QUERIES_PER_BLOCK", "EXPERTS_PER_BLOCK"):
-        monkeypatch.setattr(f"mxd.backend.inference.similarity.{name}", 7)
+        monkeypatch.setattr(f"mxd.backend.queries.matching.{name}", 7)
     one, other, one_ED, other_ED = made()
     places = torch.tensor([5, 0, 36, 11, 12, 30, 2, 17, 9])
     cosines = torch.nn.functional.cosine_similarity(one_ED[:, None], other_ED[None], dim=2)

@@ -22,8 +22,8 @@ from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.probes import roc_auc_interval, stored_benchmark
+from mxd.backend.queries.report import RECOVERED, Compared, _sentence, _table
 from mxd.backend.queries.runs import find_run
-from mxd.backend.queries.verdict import RECOVERED, Compared, _sentence, _table
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.config.analysis import ProbeConfig

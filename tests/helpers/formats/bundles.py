@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import Table, insert
 from sqlalchemy.orm import Session
 
+from mxd.backend.database import annotations as lists
 from mxd.backend.database import annotations as notes
-from mxd.backend.database import lists
-from mxd.backend.database import steering_sessions as sessions
+from mxd.backend.database import annotations as sessions
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.export.bundles.pack import pack
 from mxd.trainer.analysis.indexing.build import build_index

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.api.routes import evaluations
+from mxd.backend.api.routes import runs
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService, contrast_steps
 from mxd.backend.settings import Settings
@@ -47,7 +47,7 @@ def test_a_contrast_reports_progress_and_both_directions(live_client: TestClient
 def test_all_found_experts_are_returned_and_the_first_have_examples(
     live_client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluations, "WITH_EXAMPLES", 1)
+    monkeypatch.setattr(runs, "WITH_EXAMPLES", 1)
     *_, done = events(live_client, limit=20_000)
     result = done["result"]
     for side in ("a", "b"):

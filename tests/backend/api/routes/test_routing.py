@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.ablation import WRITTEN_EXAMPLES, random_expert, written_examples
+from mxd.backend.queries.experts import WRITTEN_EXAMPLES, random_expert, written_examples
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.routing import RoutingResponse
 from mxd.backend.schemas.steering import FindResponse

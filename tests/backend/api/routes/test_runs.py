@@ -10,7 +10,7 @@ from zipfile import is_zipfile
 
 import pytest
 from fastapi.testclient import TestClient
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
@@ -71,7 +71,7 @@ def test_events_report_status_changes_and_each_metric_once(
         await events.aclose()
         return seen
 
-    seen = [(name, data.model_dump()) for name, data in asyncio.run(follow()) if isinstance(data, BaseModel)]
+    seen = [(name, to_jsonable_python(data)) for name, data in asyncio.run(follow())]
     services.database.dispose()
     assert [(name, data.get("step") or data["status"]) for name, data in seen] == [
         ("metric", 150),

@@ -6,6 +6,7 @@ import html
 import re
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.api.routes import snapshots

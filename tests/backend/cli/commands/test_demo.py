@@ -12,9 +12,9 @@ import pytest
 
 from mxd.backend.cli.commands.serve import prepare_language_models
 from mxd.backend.cli.main import run
+from mxd.backend.database.annotations import sessions_of
 from mxd.backend.database.demo import demo_database_url, unpacked_database
 from mxd.backend.database.engine import open_database, reading
-from mxd.backend.database.steering_sessions import sessions_of
 from mxd.backend.queries.probes import stored_benchmark
 from mxd.backend.queries.runs import list_runs
 from mxd.backend.settings import DEMO_DATABASE

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from safetensors.torch import load_file, save_file
 
 from mxd.backend.api.app import create_app
-from mxd.backend.cli.commands import doctor
+from mxd.backend.cli.commands import database
 from mxd.backend.cli.main import run
 from mxd.backend.settings import Settings
 from mxd.trainer.layers import ops, triton_ops
@@ -134,7 +134,7 @@ def weights_file(fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     settings.write_text(settings.read_text().replace(source, str(tmp_path / "language-model")))
     monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("MXD_PORT", "0")
-    doctor._weights_problem.cache_clear()
+    database._weights_problem.cache_clear()
     return tmp_path / "language-model" / "model.safetensors"
 
 
@@ -157,7 +157,7 @@ def test_bad_weights_are_neither_used_nor_called_good(weights_file: Path, capsys
 
 
 def test_large_weights_are_not_read(weights_file: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "LARGEST_READ", weights_file.stat().st_size - 1)
+    monkeypatch.setattr(database, "LARGEST_READ", weights_file.stat().st_size - 1)
     assert run(["doctor", "--json"]) == 0
     found = {it["check"]: it for it in json.loads(capsys.readouterr().out)}["run small"]
     assert (found["verdict"], "weights not read" in found["state"]) == ("good", True)

@@ -13,8 +13,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from mxd.backend.cli.mcp.api import Api, api_in_process
-from mxd.backend.cli.mcp.tools import random_experts, reading_server
+from mxd.backend.cli.mcp.tools import Api, api_in_process, random_experts, reading_server
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.run import Run
 from tests.helpers.processes import MXD, server

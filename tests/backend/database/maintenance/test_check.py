@@ -13,8 +13,8 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
+from mxd.backend.database import annotations as lists
 from mxd.backend.database import annotations as notes
-from mxd.backend.database import lists
 from mxd.backend.database.engine import open_database, opened, reading
 from mxd.backend.database.maintenance import check_database, compact_database
 from mxd.trainer.analysis.indexing.build import build_index

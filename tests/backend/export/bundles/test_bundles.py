@@ -18,10 +18,9 @@ from sqlalchemy import Table, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.api.app import create_app
-from mxd.backend.database.access_tokens import AccessTokenRecord
+from mxd.backend.database.annotations import AccessTokenRecord
 from mxd.backend.database.engine import open_database
-from mxd.backend.export.bundles.pack import TABLES
-from mxd.backend.export.bundles.unpack import ALWAYS_ALLOWED, LARGEST_LINE, OPENED, unpack
+from mxd.backend.export.bundles.pack import ALWAYS_ALLOWED, LARGEST_LINE, OPENED, TABLES, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url

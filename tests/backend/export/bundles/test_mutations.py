@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, get_args
 from fastapi.testclient import TestClient
 
 from mxd.backend.api.app import build_api, create_app
-from mxd.backend.export.bundles.pack import OF_PEOPLE
-from mxd.backend.export.bundles.unpack import unpack
+from mxd.backend.export.bundles.pack import OF_PEOPLE, unpack
 from mxd.backend.schemas.experts import SimilarBy
 from mxd.backend.schemas.runs import FigureName
 from mxd.backend.settings import Settings

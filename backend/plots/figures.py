@@ -1,26 +1,185 @@
-"""Figures of evaluations and of single-expert probes. The frontend chooses the colours, as in ``runs``."""
+"""Figures built with plotly.graph_objects. The frontend chooses the colours: traces state their role in ``meta``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from mxd.backend.database.annotations import all_labels, labels_of
+from mxd.backend.database.engine import among
 from mxd.backend.errors import NoEvaluationsError
-from mxd.backend.plots.runs import as_figure, density_bars, with_legend
+from mxd.backend.queries.automatic_labels import clear_labels
 from mxd.backend.queries.evaluations import added, newest
 from mxd.backend.queries.frontier import frontier_of, k_of, trained_k_of
 from mxd.backend.queries.probes import PANELS_PER_ROW, probes_of
-from mxd.backend.schemas.runs import Figure
+from mxd.backend.queries.runs import find_index, find_run, metrics_after
+from mxd.backend.schemas.runs import Figure, FigureName
+from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.steering import StrengthResult, median_results
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord, SteeringStrengthRecord
+
+MAX_POINTS = 5_000
+DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100)
+DECADE_TEXTS = ("", "0.0001", "", "0.01", "", "1", "", "100")
+"""Every second tick has a number, so that the numbers of a narrow figure stay horizontal."""
+BINS_PER_DECADE = 5
+
+
+_CURVES = (
+    ("Normalised MSE", "normalized_mse", "log"),
+    ("Dead share", "dead_share", "linear"),
+    ("Active experts per token", "l0", "linear"),
+)
+_RANKS = ("Stable rank of experts", "stable_rank", "linear")
+"""Metrics that are logged less often, and not for every method."""
+
+
+def training(session: Session, run: RunRecord) -> Figure:
+    """Training curves over tokens: error, dead and active experts, and ranks where they were measured."""
+    metrics = metrics_after(session, run, -1)
+    is_ranked = any(metric.stable_rank is not None for metric in metrics)
+    curves = (*_CURVES, _RANKS) if is_ranked else _CURVES
+    figure = make_subplots(rows=len(curves), shared_xaxes=True, vertical_spacing=0.06)
+    for row, (name, field, scale) in enumerate(curves, start=1):
+        measured = [metric for metric in metrics if getattr(metric, field) is not None]
+        tokens, values = [metric.tokens for metric in measured], [getattr(metric, field) for metric in measured]
+        trace = go.Scatter(x=tokens, y=values, name=name, mode="lines", meta={"role": field}, showlegend=False)
+        figure.add_trace(trace, row=row, col=1)
+        figure.update_yaxes(title={"text": name}, type=scale, row=row, col=1)
+    figure.update_xaxes(title={"text": "Tokens"}, row=len(curves), col=1)
+    return as_figure("training", f"Training of {run.name}", figure, len(metrics), len(metrics))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One expert of the scatter."""
+
+    expert: int
+    density: float
+    mean: float
+    label: str | None
+    """User label."""
+    automatic: str | None
+    """Automatic label, if pages show it."""
+
+
+def densities(session: Session, run: RunRecord) -> NDArray[np.float64]:
+    """Return the density of every active expert, ascending."""
+    query = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
+    return np.array(session.scalars(query.order_by(ExpertRecord.density)).all(), dtype=np.float64)
+
+
+def sample(session: Session, run: RunRecord, count: int) -> tuple[list[Point], int]:
+    """Return at most ``count`` active experts and their total number. Of a larger run they are the outliers of density
+    and mean activation, the experts with a user label, and a fixed random sample of the others."""
+    active = (ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
+    experts = np.array(session.scalars(select(ExpertRecord.expert).where(*active)).all(), dtype=np.int64)
+    chosen = experts
+    if len(experts) > count:
+        columns = (ExpertRecord.density, ExpertRecord.mean_activation)
+        orders = [order for column in columns for order in (column.asc(), column.desc())]
+        extremes = select(ExpertRecord.expert).where(*active).limit(count // 10 // len(orders))
+        outliers = [expert for order in orders for expert in session.scalars(extremes.order_by(order))]
+        first = np.intersect1d([*outliers, *all_labels(session, run.name)], experts)[:count]
+        others = np.setdiff1d(experts, first)
+        chosen = np.r_[first, np.random.default_rng(0).choice(others, size=count - len(first), replace=False)]
+    ids = chosen.tolist()
+    rows = session.execute(
+        select(ExpertRecord.expert, ExpertRecord.density, ExpertRecord.mean_activation)
+        .where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, ids))
+        .order_by(ExpertRecord.expert)
+    ).all()
+    labels, named = labels_of(session, run.name, ids), clear_labels(session, run, ids)
+    points = [Point(expert, density, mean, labels.get(expert), named.get(expert)) for expert, density, mean in rows]
+    return points, len(experts)
+
+
+def density_activation(session: Session, run: RunRecord) -> Figure:
+    """Density against mean activation, one point per expert."""
+    find_index(session, run)
+    points, total = sample(session, run, MAX_POINTS)
+    trace = go.Scatter(
+        x=[point.density for point in points],
+        y=[point.mean for point in points],
+        customdata=[[point.expert, point.label] for point in points],
+        text=[point.label or point.automatic or "no clear label" for point in points],
+        mode="markers",
+        name="Experts",
+        meta={"role": "expert"},
+        hovertemplate="%{customdata[0]} %{text}<br>density %{x:.3%}, mean activation %{y:.3f}<extra></extra>",
+    )
+    figure = go.Figure([trace])
+    figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
+    figure.update_yaxes(title={"text": "Mean activation"}, rangemode="tozero")
+    return as_figure("density-activation", f"Experts of {run.name}", figure, len(points), total)
+
+
+def density_histogram(session: Session, run: RunRecord) -> Figure:
+    index = find_index(session, run)
+    values = densities(session, run)
+    first = np.floor(np.log10(1 / max(index.tokens, 1)))
+    edges = np.logspace(first, 0, round(-first) * BINS_PER_DECADE + 1)
+    counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
+    figure = density_bars(list(pairwise(edges.tolist())), counts.tolist())
+    even = 100 * run.k / run.num_experts
+    figure.add_shape(type="line", x0=even, x1=even, y0=0, y1=1, yref="paper", line={"width": 1.5, "dash": "dot"})
+    figure.add_annotation(text="K/N", x=math.log10(even), y=1, yref="paper", yanchor="bottom", showarrow=False)
+    return as_figure("density-histogram", f"Density of the experts of {run.name}", figure, len(values), len(values))
+
+
+def density_bars(bins: Sequence[tuple[float, float]], counts: Sequence[int]) -> go.Figure:
+    """Number of experts per bin of densities, in percent."""
+    percents = [(100 * low, 100 * high) for low, high in bins]
+    trace = go.Bar(
+        x=[(low * high) ** 0.5 for low, high in percents],
+        y=counts,
+        width=[high - low for low, high in percents],
+        customdata=percents,
+        name="Experts",
+        meta={"role": "count"},
+        hovertemplate="%{y} experts, density %{customdata[0]:.2~g} to %{customdata[1]:.2~g} %<extra></extra>",
+    )
+    figure = go.Figure([trace])
+    title = {"text": "activation density, % of tokens, log scale"}
+    figure.update_xaxes(type="log", title=title, tickvals=DECADES, ticktext=DECADE_TEXTS, tickangle=0, showgrid=False)
+    figure.update_yaxes(rangemode="tozero", nticks=5)
+    columns = {
+        "series": "",
+        "point": ["activation density from, % of tokens", "to, % of tokens"],
+        "x": "",
+        "y": "experts",
+    }
+    figure.update_layout(margin={"l": 38, "r": 8, "t": 18, "b": 38}, meta={"columns": columns})
+    return figure
+
+
+def with_legend(figure: go.Figure) -> go.Figure:
+    """Add a legend above a figure whose traces differ by marker and dash."""
+    legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+    figure.update_layout(showlegend=True, legend=legend, margin={"l": 56, "r": 16, "t": 12, "b": 44})
+    return figure
+
+
+def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total: int | None = None) -> Figure:
+    """Convert a figure to JSON, without Plotly's default template unless ``total``."""
+    parts: dict[str, Any] = figure.to_plotly_json()
+    # Plotly's own template is nothing but colours and fonts.
+    layout = {key: value for key, value in parts["layout"].items() if key != "template"}
+    whole = drawn if total is None else total
+    return Figure(name=name, title=title, data=parts["data"], layout=layout, drawn=drawn, total=whole)
+
 
 Result = Mapping[str, Any]
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
@@ -151,7 +310,6 @@ def density_evaluated(session: Session, run: RunRecord) -> Figure:
 
 
 def error_bars(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
-    """Values with the ends of their intervals."""
     listed = list(values)
     return {
         "type": "data",
@@ -273,3 +431,28 @@ def _distribution(title: str, probe_records: Result, in_legend: bool) -> Iterato
             meta={"role": role},
             hovertemplate="%{text}<br>%{y:.0%} of " + words + " around %{x:.3f}<extra></extra>",
         )
+
+
+OF_A_RUN: Mapping[str, Callable[[Session, RunRecord], Figure]] = {
+    "training": training,
+    "density-activation": density_activation,
+    "density-histogram": density_histogram,
+    "steering": steering,
+    "loss-frontier": loss_frontier,
+    "load": load,
+    "density-evaluated": density_evaluated,
+    "probe-activations": probe_activations,
+}
+
+
+def draw(session: Session, name: FigureName, run: str | None) -> Figure:
+    """Build the figure with this name; an empty one, whose title says what to run, if nothing was measured. Raises
+    UserError if a run is missing or unknown, or has no index."""
+    if name == "added-layers":
+        return added_layers(session)
+    if run is None:
+        raise UserError(f"The figure {name} needs a run. Add ?run=NAME.")
+    try:
+        return OF_A_RUN[name](session, find_run(session, run))
+    except NoEvaluationsError as reason:
+        return Figure(name=name, title=str(reason), data=[], layout={}, drawn=0, total=0)
