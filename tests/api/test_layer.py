@@ -213,7 +213,7 @@ def test_shown_texts_have_labels_the_weights_and_the_command(user: User, tmp_pat
     assert f"mxd route mine &#x27;{LONG}&#x27;" in page
     assert all(f"<b>{expert}</b>" in page for expert in routing.strongest(5))
     pair = user.run.show(SHORT, {3: +4}, model=user.model, max_tokens=3, seed=5)
-    assert "--edit 3:add:4 --max-tokens 3 --seed 5" in pair.markdown()
+    assert all(flag in pair.markdown() for flag in ("--edit 3:add:4 --max-tokens 3", "--seed 5"))
     assert pair.title.startswith("Steered with 3")
     unlabelled = mxd.load(user.run.save_pretrained(tmp_path / "copy")).show(LONG, model=user.model)
     assert weights_digest([user.run.run]) in unlabelled.html()
