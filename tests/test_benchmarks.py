@@ -22,8 +22,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.storage.database.open import sqlite_url
 from tests.helpers.language_models import CONFIGS, byte_tokenizer
-from tests.helpers.runs import small_world
-from tests.trainer.inference.test_steering import make_run
+from tests.helpers.runs import run_of, small_world
 
 
 def test_every_section_of_the_gpu_run(tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_training_indexing_evaluating_and_generating(tmp_path: Path, monkeypatch
     (point,) = index.bench_index(tmp_path / "tokenizer", sizes, [256], rounds=1, device="cpu").points
     assert point.efficiency > 0
     world = small_world(tmp_path)
-    run = make_run(world)
+    run = run_of(world)
     (cost,) = bench_evaluate(world.language_model, [run], EvaluateConfig(text=world.text, tokens=256), rounds=1).points
     assert cost.interventions_ratio > 0 and cost.full_ratio > 0
     monkeypatch.setattr(generate, "ROUTED_TOKENS", 40)

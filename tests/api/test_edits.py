@@ -19,7 +19,7 @@ from mxd.trainer.language_model.edited_mlp import like_weights
 from mxd.trainer.language_model.model import cache_argument
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.api.conftest import User
-from tests.helpers.layers import random_layer_of
+from tests.helpers.layers import random_layer
 from tests.helpers.runs import World, run_of, small_world
 from tests.trainer.inference.test_conditions import PROMPT, UNITS, Reference
 
@@ -148,7 +148,7 @@ def test_medians_are_read_from_the_index(user: User) -> None:
 
 
 def test_a_layer_on_another_device_than_the_model_warns() -> None:
-    layer = random_layer_of("mxd")
+    layer = random_layer("mxd")
     same = like_weights(torch.ones(2, 12, dtype=torch.float64), layer)
     assert same.dtype == torch.float32
     with pytest.warns(UserWarning, match=r"layer is on meta, the model on cpu.* Move the layer"):

@@ -171,23 +171,18 @@ def recording(package: str = "/trainer/") -> Iterator[Recording]:
 
 
 class Module:
-    """The part of ``torch.cuda`` that is expected of ``torch.sim``."""
+    """The part of ``torch.cuda`` that is expected of ``torch.sim``: random numbers and memory are the CPU's."""
 
-    @staticmethod
-    def is_available() -> bool:
-        """True, because it is installed."""
-        return True
-
-    is_initialized = is_bf16_supported = is_available
-
-    @staticmethod
-    def _is_in_bad_fork() -> bool:
-        return False
-
-    @staticmethod
-    def device_count() -> int:
-        """Number of devices."""
-        return _settings.devices
+    is_available = is_initialized = is_bf16_supported = staticmethod(lambda *_: True)
+    _is_in_bad_fork = staticmethod(lambda: False)
+    device_count = staticmethod(lambda: _settings.devices)
+    synchronize = staticmethod(lambda _device=None: _record("synchronize"))
+    manual_seed_all = empty_cache = set_rng_state = staticmethod(lambda *_: None)
+    get_rng_state = staticmethod(lambda _device=None: torch.default_generator.get_state())
+    get_amp_supported_dtype = staticmethod(lambda: [torch.bfloat16])
+    memory_allocated = max_memory_allocated = staticmethod(lambda _device=None: 0)
+    mem_get_info = staticmethod(lambda _device=None: (16 << 30, 16 << 30))
+    get_device_name = staticmethod(lambda _device=None: "pretend device")
 
     @staticmethod
     def current_device() -> int:
@@ -209,50 +204,6 @@ class Module:
             yield
         finally:
             cls.set_device(outer)
-
-    @staticmethod
-    def synchronize(_device: Any = None) -> None:
-        """Wait for the device."""
-        _record("synchronize")
-
-    @staticmethod
-    def manual_seed_all(_seed: int) -> None:
-        """Do nothing: random numbers are the CPU's."""
-
-    @staticmethod
-    def empty_cache() -> None:
-        """Do nothing: memory is the CPU's."""
-
-    @staticmethod
-    def get_amp_supported_dtype() -> list[torch.dtype]:
-        """Dtypes of autocast."""
-        return [torch.bfloat16]
-
-    @staticmethod
-    def get_rng_state(_device: Any = None) -> Tensor:
-        """State of the CPU's generator."""
-        return torch.default_generator.get_state()
-
-    @staticmethod
-    def set_rng_state(_state: Tensor, _device: Any = None) -> None:
-        """Do nothing: ``torch.set_rng_state`` restores the CPU's generator."""
-
-    @staticmethod
-    def memory_allocated(_device: Any = None) -> int:
-        """Nothing is allocated on the device."""
-        return 0
-
-    max_memory_allocated = memory_allocated
-
-    @staticmethod
-    def mem_get_info(_device: Any = None) -> tuple[int, int]:
-        """16 GiB, all of it free."""
-        return 16 << 30, 16 << 30
-
-    @staticmethod
-    def get_device_name(_device: Any = None) -> str:
-        """Name of the device."""
-        return "pretend device"
 
 
 class SimTensor(Tensor):

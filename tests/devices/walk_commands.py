@@ -8,8 +8,8 @@ import pytest
 from tests.devices.plugin import TEXT, mxd
 
 COMMANDS = (
-    f"evaluate one {TEXT} --tokens 128 --seen-text --prompts 1 --resamples 100 --jacobian-tokens 2",
-    f"evaluate one {TEXT} --tokens 64 --seen-text --prompts 1 --jacobian-tokens 0 --k 2 --other-dataset other.jsonl",
+    f"evaluate one {TEXT} --tokens 64 --seen-text --prompts 1 --resamples 100 --jacobian-tokens 2 --k 2 "
+    "--other-dataset other.jsonl",
     f"evaluate one two {TEXT} --tokens 64 --seen-text --prompts 1 --jacobian-tokens 0 --together --layer-by-layer",
     f"recurrence one seeded {TEXT} --tokens 256 --min-tokens 2 --resamples 100",
     "evaluate-steering one --sampled-experts 2 --strengths 3 --prompts old --samples 2 --max-tokens 3",
@@ -22,7 +22,6 @@ COMMANDS = (
     "find one two --prompt old --wanted fox --unwanted dog --hits 2",
     "circuit one two --prompt fox --nodes 8",
     "circuit one two --prompt fox --errors dropped --target 5 --against 6 --position 1 --nodes 4 --dtype bfloat16",
-    "circuit one two --prompt old --continuation fox --nodes 4 --check none",
     "circuit one two --prompt fox --target-expert two/3 --nodes 4 --check none",
     f"finetune one two {TEXT} --context-length 16 --tokens 128 --batch-tokens 64 --name {{run}}-tuned",
     "export one --format vectors --experts 1,2 --out vectors-tuned",
@@ -54,7 +53,7 @@ def test_every_command_on_a_split_language_model(command: str) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize("command", [f"{COMMANDS[0]} --seed 1", COMMANDS[5], COMMANDS[16].replace("-tuned", "-whole")])
+@pytest.mark.parametrize("command", [f"{COMMANDS[0]} --seed 1", COMMANDS[4], COMMANDS[-3].replace("-tuned", "-whole")])
 def test_commands_on_one_device(command: str) -> None:
     mxd(f"{command} --device auto")
 

@@ -25,10 +25,7 @@ ROUTES: dict[str, dict[str, Any] | None] = {
     "/api/find": {"prompts": ["old"], "runs": ["one", "two"], "wanted": ["fox"]},
     "/api/runs/one/steering": {"prompt": "fox", "edits": EDITS, **SAMPLING},
     "/api/runs/one/steering/sweep": {"prompt": "fox", "edits": EDITS, "strengths": [0, 3], "control": 5, **SAMPLING},
-    "/api/runs/one/contrast": {
-        "a": {"documents": ["old fox", "a dog"] * 6},
-        "b": {"documents": ["the red sang"] * 12},
-    },
+    "/api/runs/one/contrast": {"a": {"documents": ["old fox", "a dog"] * 6}, "b": {"documents": ["the red sang"] * 12}},
     "/v1/completions": {"model": "one", "prompt": "fox", "max_tokens": 4},
     "/api/runs/one/experts/1/map": None,
     "/api/runs/one/experts/1/similar": None,

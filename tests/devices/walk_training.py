@@ -14,30 +14,16 @@ from mxd.trainer.training.layer_trainer import LayerTrainer
 from tests.devices.plugin import SIZES, TEXT, mxd, train
 from tests.devices.pretend_device import recording
 
-METHODS = (
-    "mxd",
-    "transcoder",
-    "skip-transcoder",
-    "autoencoder",
-    "batch-topk-mxd",
-    "molt --rank 4",
-)
+METHODS = ("mxd", "transcoder", "skip-transcoder", "autoencoder", "batch-topk-mxd", "molt --rank 4")
 OPTIONS = {
-    "paper": "--mixing paper --k-spread 0.5",
-    "random": "--init random --load-balance-weight 0.1",
-    "matryoshka": "--min-k 1",
+    "paper": "--mixing paper --k-spread 0.5 --dtype float32 --checkpoint-every 128 --matmul-precision high",
+    "random": "--init random --load-balance-weight 0.1 --matmul-precision medium",
+    "matryoshka-{layer}": "--min-k 1 --device sim:1 --layer 0,2",
     "cached": "--cache activations",
     "cached-again": "--cache activations --seed 1 --data-seed 0",
-    "checkpoints": "--checkpoint-every 128 --matmul-precision high",
-    "medium": "--matmul-precision medium",
-    "float32": "--dtype float32",
-    "on-the-second": "--device sim:1",
-    "split": "--device auto-map",
-    "split-cached": "--device auto-map --cache split-activations",
     "split-layers-{layer}": "--device auto-map --layer 0,2 --cache split-layers",
     "split-other-layer": "--device auto-map --layer 0",
     "sweep-{k}-{seed}": "--k 2,3 --seed 0,1",
-    "layers-{layer}": "--layer 0,2",
 }
 
 
@@ -59,16 +45,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_without_a_wait_between_logs(method: str, waits: Counter[str]) -> None:
-    train(f"method-{method.split()[0]}", f"--method {method}")
-    assert waits == {"steps": 6}
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_without_a_wait_between_logs(name: str, waits: Counter[str]) -> None:
-    train(name, OPTIONS[name])
+@pytest.mark.parametrize("name", [*METHODS, *OPTIONS])
+def test_every_method_and_option_without_a_wait_between_logs(name: str, waits: Counter[str]) -> None:
+    train(f"of-{name.split()[0]}", OPTIONS.get(name, f"--method {name}"))
     assert waits.keys() == {"steps"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Engine
 
-from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.analysis.indexing.build import IndexResult, build_index
 from mxd.trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
@@ -44,6 +44,17 @@ class World:
         }
         return TrainConfig(**(settings | changes))
 
+    def train(self, name: str = "small", **changes: Any) -> Run:
+        """Train a run; ``changes`` are those of ``config``."""
+        train_layer(self.config(name, **changes), self.data, self.database, self.language_model)
+        return Run.load(name, self.data)
+
+    def index(self, run: Run, **changes: Any) -> IndexResult:
+        """Index a run on 640 tokens with few examples; ``changes`` are those of the settings."""
+        settings: dict[str, Any] = {"text": self.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2}
+        config = IndexConfig.model_validate(settings | changes)
+        return build_index(run, config, self.language_model, self.database)
+
 
 def small_world(folder: Path) -> World:
     """Create a set-up in ``folder``: 300 documents of random words, context length 16."""
@@ -71,8 +82,8 @@ def indexed_world(folder: Path) -> World:
     return world
 
 
-def run_of(world: World, name: str, layer: int) -> Run:
-    """A run with random weights that is not on disk."""
+def run_of(world: World, name: str = "small", layer: int = 1, seed: int | None = None) -> Run:
+    """A run with random weights that is not on disk; the seed is by default that of the layer's number."""
     run = Run(world.data, TrainConfig.model_validate(world.config(name=name, layer=layer).model_dump()))
-    run.__dict__["layer"] = random_layer(widths=(16, 20, 16), seed=layer)
+    run.__dict__["layer"] = random_layer(widths=(16, 20, 16), seed=layer if seed is None else seed)
     return run

@@ -10,7 +10,6 @@ import pytest
 
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
-from mxd.trainer.training.train import train_layer
 from tests.helpers.runs import World, small_world
 
 
@@ -26,9 +25,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a trained run. Tests copy it."""
     made = small_world(tmp_path_factory.mktemp("trained"))
-    train_layer(made.config(), made.data, made.database, made.language_model)
+    folder = made.train().folder
     made.database.dispose()
-    return Run.load("small", made.data).folder
+    return folder
 
 
 @pytest.fixture

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from mxd.trainer.config import LayerConfig
-from mxd.trainer.language_model.architecture import MlpShape
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
-
-
-def config_of(shape: MlpShape, num_experts: int = 12, k: int = 1) -> LayerConfig:
-    return LayerConfig(
-        input_width=shape.input_width,
-        hidden_width=shape.hidden_width,
-        output_width=shape.output_width,
-        num_experts=num_experts,
-        k=k,
-        activation=shape.activation,
-        encoder=shape.encoder,
-    )
+from tests.helpers.layers import layer_config
 
 
 def trap(language_model: LanguageModel, index: int) -> MxD:
     """The original weights with one always-active expert of ones: a perfect layer whose routing does nothing."""
-    layer = build_layer(config_of(language_model.mlp_shape(index)))
+    layer = build_layer(layer_config(num_experts=12, k=1, **vars(language_model.mlp_shape(index))))
     assert isinstance(layer, MxD) and layer.encoder_gate is not None
     weights = language_model.encoder_weights(index)
     _, writer = language_model.architecture.matrices(index)

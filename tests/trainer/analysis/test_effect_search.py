@@ -25,7 +25,7 @@ from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import sure_language_model, tiny_language_model
-from tests.helpers.layers import random_layer_of
+from tests.helpers.layers import random_layer
 from tests.helpers.runs import World, run_of
 
 PROMPTS = ("the old fox", "a blue dog ran")
@@ -102,7 +102,7 @@ def wish_of(language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[
 
 @pytest.mark.parametrize("method", methods("core", "experimental", "imported"))
 def test_effects_equal_each_experts_contribution(method: str) -> None:
-    layer = random_layer_of(method).requires_grad_(False)
+    layer = random_layer(method).requires_grad_(False)
     generator = torch.Generator().manual_seed(1)
     x_PI = torch.randn(6, layer.config.input_width, generator=generator)
     gradient_PO = torch.randn(6, layer.config.output_width, generator=generator)
@@ -206,15 +206,6 @@ def test_a_text_that_is_too_improbable_for_float64_has_probability_zero(world: W
     found = find(sure_language_model(), runs_of(world)[0], config)
     assert found.wish < -750
     assert found.probability == 0
-
-
-def test_every_unit_of_a_run_without_an_index_is_one(world: World) -> None:
-    runs = runs_of(world)
-    units = {run.name: dict.fromkeys(range(33), 1.0) for run in runs}
-    for given in (None, {}, {"early": units["early"]}):
-        assert find(world.language_model, runs, WISHES["token"], given) == find(
-            world.language_model, runs, WISHES["token"], units
-        )
 
 
 def test_dead_experts_are_not_found(world: World) -> None:

@@ -11,13 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from mxd.trainer.analysis import effects
 from mxd.trainer.analysis.effects import (
+    SMALL_SCALING,
     differentiable_forward,
-    expert_products,
+    direct_effects,
+    expert_map,
+    expert_writes,
     gradients_of,
     layers_of,
     read_target,
 )
+from mxd.trainer.analysis.results import ExpertWrites, OutputDimension
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
     DifferenceTarget,
@@ -31,9 +36,10 @@ from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import tiny_language_model
-from tests.helpers.runs import World, run_of
+from tests.helpers.runs import World, run_of, small_world
 
 TARGETS: list[Target] = [
     TokenTarget(token=70),
@@ -109,55 +115,6 @@ def test_gradients_equal_finite_differences(family: str, target: Target, world: 
         assert predicted == pytest.approx((up - down) / 2, rel=5e-3, abs=1e-8)
 
 
-def test_an_experts_activation_is_a_target(world: World) -> None:
-    runs = [run_of(world, "early", 0), run_of(world, "late", 2)]
-    ids = prompt_ids(world.language_model, "the old fox")
-    layers = layers_of(world.language_model, runs)
-    x_1I = world.language_model.capture(2, torch.tensor([ids])).input_TI[-1:]
-    activations_1K, indices_1K = layers[2].route(x_1I)
-    expert, value = int(indices_1K[0, 0]), float(activations_1K[0, 0])
-    target = ExpertTarget(run="late", expert=expert)
-    gradients = output_gradients(world.language_model, layers, ids, target, runs)
-    assert gradients.value == pytest.approx(value, rel=1e-5)
-    assert not gradients.sites[2].any()  # its own layer comes after its gate
-
-    step_O = 1e-2 * gradients.sites[0][1]
-
-    def changed(_x: Tensor, mlp: Mlp) -> Tensor:
-        output = mlp().clone()
-        output[0, 1] += step_O
-        return output
-
-    with torch.no_grad(), world.language_model.replace_mlps({0: changed}):
-        x_1I = world.language_model.capture(2, torch.tensor([ids])).input_TI[-1:]
-    score = float(x_1I[0] @ runs[1].layer.gate.rows(slice(expert, expert + 1))[0])
-    before = value - (float(runs[1].layer.route(x_1I).activations_TK[0, 0]) - score)
-    expected = float(gradients.sites[0][1] @ step_O)
-    assert score - before == pytest.approx(expected, rel=0.2)
-    inactive = next(e for e in range(40) if e not in indices_1K[0].tolist())
-    other = output_gradients(world.language_model, layers, ids, ExpertTarget(run="late", expert=inactive), runs)
-    assert other.value == 0 and other.sites[0].any()
-
-
-def test_the_most_probable_token_is_the_default(world: World) -> None:
-    ids = prompt_ids(world.language_model, "the old fox")
-    layers = layers_of(world.language_model, [run_of(world, "early", 0)])
-    gradients = output_gradients(world.language_model, layers, ids, TokenTarget())
-    assert gradients.target == TokenTarget(token=int(world.language_model.logits(torch.tensor([ids]))[0, -1].argmax()))
-
-
-def test_products_equal_each_experts_contribution(world: World) -> None:
-    layer = run_of(world, "early", 0).layer
-    generator = torch.Generator().manual_seed(1)
-    x_TI, gradient_TO = torch.randn(5, 16, generator=generator), torch.randn(5, 16, generator=generator)
-    products_TK, routing = expert_products(layer, x_TI, gradient_TO)
-    dense_TM = layer.dense_output(x_TI)
-    for column in range(products_TK.shape[1]):
-        one = type(routing)(*(values[:, column : column + 1] for values in routing))
-        expected_T = (layer.contribution(dense_TM, one) * gradient_TO).sum(1)
-        torch.testing.assert_close(products_TK[:, column], expected_T)
-
-
 def test_a_pass_is_released(world: World) -> None:
     layers = layers_of(world.language_model, [run_of(world, "early", 0)])
     reading = read_target(world.language_model, prompt_ids(world.language_model, "the old fox"), TokenTarget(token=3))
@@ -170,15 +127,6 @@ def test_a_pass_is_released(world: World) -> None:
         assert alive() is None  # without a cycle that only the garbage collector, or nothing, would free
     finally:
         gc.enable()
-
-
-def test_gradients_inside_inference_mode(world: World) -> None:
-    layers = layers_of(world.language_model, [run_of(world, "early", 0)])
-    ids = prompt_ids(world.language_model, "the old fox")
-    expected = output_gradients(world.language_model, layers, ids, TokenTarget(token=3))
-    with torch.inference_mode():
-        gradients = output_gradients(world.language_model, layers, ids, TokenTarget(token=3))
-    torch.testing.assert_close(gradients.sites[0], expected.sites[0])
 
 
 def test_rejected_targets(world: World) -> None:
@@ -196,3 +144,125 @@ def test_rejected_targets(world: World) -> None:
             read_target(language_model, ids, target, [run])
     with pytest.raises(TooLongError, match="too long: 212 tokens"):
         read_target(language_model, ids, ContinuationTarget(text=200 * "a"), [run])
+
+
+TEXT = "the old fox"
+
+
+@pytest.mark.parametrize("position", [0, 5, 11])
+def test_effects_equal_their_definition(world: World, position: int) -> None:
+    run, language_model = run_of(world), world.language_model
+    layer = run.layer
+    assert isinstance(layer, MxD)
+    ids = torch.tensor([prompt_ids(language_model, TEXT)])
+    x_1I = language_model.capture(1, ids).input_TI[position : position + 1]
+    residual_W = language_model.residual(ids)[0, position]
+    norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
+    whole_V = head(norm(residual_W)).log_softmax(-1)
+    effects = direct_effects(language_model, run, TEXT, position)
+    assert [effect.activation for effect in effects] == sorted((e.activation for e in effects), reverse=True)
+    for effect in effects:
+        own_O = effect.activation * (layer.encode(x_1I) @ layer.expert_matrix(effect.expert))[0]
+        change_V = whole_V - head(norm(residual_W - own_O)).log_softmax(-1)
+        for token in (*effect.promoted, *effect.suppressed):
+            assert token.change == pytest.approx(change_V[token.id].item(), abs=1e-4)
+        assert effect.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)
+        assert effect.suppressed[0].change == pytest.approx(change_V.min().item(), abs=1e-4)
+
+
+def test_what_an_expert_writes_is_the_mean_of_its_effects(world: World) -> None:
+    run, language_model = run_of(world), world.language_model
+    ids = prompt_ids(language_model, TEXT)
+    expert = direct_effects(language_model, run, TEXT, 5)[0].expert
+    active = [[effect.expert for effect in direct_effects(language_model, run, TEXT, p)] for p in range(len(ids))]
+    positions = [position for position, experts in enumerate(active) if expert in experts]
+    examples = [(ids, position) for position in positions]
+    inactive = [(ids, 0)] if 0 not in positions else []
+    writes, nothing = expert_writes(language_model, run, [(expert, [*examples, *inactive]), (expert + 1, inactive)])
+    assert nothing == ExpertWrites(expert + 1, 0, (), ())
+    assert writes.examples == len(positions)
+    layer = run.layer
+    assert isinstance(layer, MxD)
+    norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
+    x_TI = language_model.capture(1, torch.tensor([ids])).input_TI
+    residual_TW = language_model.residual(torch.tensor([ids]))[0]
+    routing = layer.route(x_TI)
+    activation_T1 = (routing.activations_TK * (routing.indices_TK == expert)).sum(dim=1, keepdim=True)
+    own_TO = activation_T1 * (layer.encode(x_TI) @ layer.expert_matrix(expert))
+    change_TV = head(norm(residual_TW)).log_softmax(-1) - head(norm(residual_TW - own_TO)).log_softmax(-1)
+    change_V = change_TV[positions].mean(dim=0)
+    assert writes.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)
+    assert writes.suppressed[0].change == pytest.approx(change_V.min().item(), abs=1e-4)
+    assert all(token.change == pytest.approx(change_V[token.id].item(), abs=1e-4) for token in writes.promoted)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_a_token_without_active_experts_has_no_effects(world: World, family: str) -> None:
+    run = run_of(world)
+    run.layer.gate.bias.data.fill_(-1e3)
+    assert direct_effects(tiny_language_model(family), run, TEXT, 3) == ()
+
+
+EXPERT = 3
+
+
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory: pytest.TempPathFactory) -> World:
+    made = small_world(tmp_path_factory.mktemp("maps"))
+    for method in ("mxd", "low-rank-mxd", "hidden-mxd", "transcoder"):
+        made.train(method, method=method)
+    return made
+
+
+def mxd(maps: World) -> tuple[Run, MxD]:
+    run = Run.load("mxd", maps.data)
+    assert isinstance(run.layer, MxD)
+    return run, run.layer
+
+
+def test_directions_equal_those_of_a_full_svd(maps: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, layer = mxd(maps)
+    with torch.no_grad():
+        values, vectors = torch.linalg.svd(layer.expert_matrix(EXPERT))[1:]
+        logits = maps.language_model.unembed(torch.stack([vectors[0], -vectors[0]]))
+    for max_width in (effects.MAX_EXACT_WIDTH, 1):  # exact, randomised
+        monkeypatch.setattr(effects, "MAX_EXACT_WIDTH", max_width)
+        decomposed = expert_map(maps.language_model, run, EXPERT)
+        shares = values.square() / values.square().sum()
+        assert [one.share for one in decomposed.directions] == pytest.approx(shares[:3].tolist(), rel=1e-3)
+        assert decomposed.stable_rank == pytest.approx(1 / float(shares[0]), rel=1e-3)
+        first = decomposed.directions[0]
+        ends = {tuple(token.id for token in end) for end in (first.positive_tokens, first.negative_tokens)}
+        assert ends == {tuple(row.topk(6).indices.tolist()) for row in logits}, "whichever sign comes first"
+
+
+def test_largest_and_smallest_scalings(maps: World) -> None:
+    run, layer = mxd(maps)
+    with torch.no_grad():
+        layer.scaling_NO[EXPERT] = layer.scaling_NO.square().mean(dim=0).sqrt()
+        layer.scaling_NO[EXPERT, 5] *= -40
+        layer.scaling_NO[EXPERT, 2] = 0
+    decomposed = expert_map(maps.language_model, run, EXPERT)
+    assert decomposed.largest_scalings[0].dimension == 5
+    assert decomposed.largest_scalings[0].scaling < 0 < SMALL_SCALING < 1 < decomposed.largest_scalings[0].relative
+    assert decomposed.smallest_scalings[0] == OutputDimension(2, 0.0, 0.0)
+    assert decomposed.small_scaling_share == pytest.approx(1 / layer.config.output_width)
+
+
+def test_a_zero_expert_has_no_direction(maps: World) -> None:
+    run, layer = mxd(maps)
+    with torch.no_grad():
+        layer.scaling_NO[EXPERT] = 0
+    decomposed = expert_map(maps.language_model, run, EXPERT)
+    assert (decomposed.stable_rank, decomposed.directions, decomposed.small_scaling_share) == (0, (), 1)
+
+
+def test_other_methods(maps: World) -> None:
+    low = expert_map(maps.language_model, Run.load("low-rank-mxd", maps.data), EXPERT)
+    assert len(low.directions) == 3
+    assert (low.largest_scalings, low.smallest_scalings, low.small_scaling_share) == ((), (), None)
+    hidden = expert_map(maps.language_model, Run.load("hidden-mxd", maps.data), EXPERT)
+    assert hidden.stable_rank >= 1
+    assert hidden.small_scaling_share is None
+    with pytest.raises(UserError, match="transcoder are vectors"):
+        expert_map(maps.language_model, Run.load("transcoder", maps.data), EXPERT)

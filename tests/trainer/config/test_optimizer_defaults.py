@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import asdict
+from typing import Any
 
-from mxd.trainer.config import TextConfig, TrainConfig
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from mxd.trainer.config import LayerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.presets import FOLDER, preset_file, presets, shape_of
 from mxd.trainer.config.training import FINETUNE_LEARNING_RATE, FinetuneConfig, default_learning_rate
+from mxd.trainer.language_model.architecture import Architecture
+from mxd.trainer.layers.registry import build_layer, matched_num_experts
 
 TEXT = TextConfig(dataset="text.jsonl")
 
@@ -43,3 +51,48 @@ def test_short_runs_take_small_steps(tokens: object, batch: int) -> None:
     assert config(tokens, optimizer={"learning_rate": 1e-3}).optimizer.batch_tokens == batch
     assert config(tokens, optimizer={"batch_tokens": 96}).optimizer.batch_tokens == 96
     assert FinetuneConfig(text=TEXT, tokens=1000).optimizer.batch_tokens == 2048
+
+
+BILLIONS = {
+    "gpt2": 0.124,
+    "pythia-410m": 0.405,
+    "pythia-1.4b": 1.415,
+    "llama-3.2-1b": 1.236,
+    "llama-3.2-3b": 3.213,
+    "llama-3.1-8b": 8.030,
+    "llama-3.1-70b": 70.554,
+    "qwen3-1.7b": 1.721,
+    "qwen3-8b": 8.191,
+    "qwen3-32b": 32.762,
+    "gemma-3-1b": 1.000,
+    "olmo-2-1b": 1.485,
+    "mistral-7b": 7.248,
+}
+"""Published number of parameters, in billions."""
+
+PAPERS = {"gpt2": 21_490, "pythia-410m": 28_658, "pythia-1.4b": 57_330, "llama-3.2-3b": 86_015}
+"""Number of experts in the paper."""
+
+
+def test_every_preset_is_checked_against_an_architecture() -> None:
+    assert {preset.name for preset in presets()} == set(BILLIONS)
+    assert preset_file("gpt2") == FOLDER / "gpt2.toml"
+    assert preset_file("gpt3") is None
+
+
+@pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.name)
+def test_the_layer_exists_at_full_size(preset: Any) -> None:
+    with torch.device("meta"):
+        outline = AutoModelForCausalLM.from_config(AutoConfig.for_model(**shape_of(preset.name)))
+        architecture = Architecture(outline, preset.language_model)
+        shape = architecture.mlp_shape(preset.layer)
+        config = LayerConfig(num_experts=preset.num_experts or 1, k=preset.k, **asdict(shape))
+        num_experts = preset.num_experts or matched_num_experts(config, shape.input_width)
+        layer = build_layer(config.model_copy(update={"num_experts": num_experts}))
+    count = sum(parameter.numel() for parameter in outline.parameters())
+    assert count / 1e9 == pytest.approx(BILLIONS[preset.name], abs=0.0006)
+    transcoder = 32 * shape.input_width * (shape.input_width + 1 + shape.output_width) + shape.output_width
+    assert 0.3 < preset.layer / len(architecture.blocks) < 0.7
+    assert layer.num_parameters < 1.001 * transcoder
+    assert num_experts == PAPERS.get(preset.name, num_experts)
+    assert preset.num_experts is not None or layer.num_parameters > 0.999 * transcoder

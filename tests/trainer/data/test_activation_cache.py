@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from mxd.trainer.data import sequences
+from mxd.trainer.config import OptimizerConfig
 from mxd.trainer.data.activation_cache import MANIFEST, ActivationCache, CacheManifest, filled_cache, write_cache
-from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
+from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches, prefetch_on_gpu
 from mxd.trainer.errors import CancelledError, NotFoundError, UserError
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
@@ -102,19 +103,12 @@ def parted(shared: World, cache: ActivationCache, request: pytest.FixtureRequest
     return filled_cache(folder, stream, shared.language_model)
 
 
-def test_a_cache_in_parts_equals_a_whole_one(shared: World, cache: ActivationCache, parted: ActivationCache) -> None:
-    assert len(parted.manifest.files) == parted.manifest.parts * len(cache.manifest.files)
-    for layer in (0, 1):
-        for index in range(cache.manifest.complete_buffers):
-            for one, other in zip(cache.activations(layer, index), parted.activations(layer, index), strict=True):
-                torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-5)  # of another number of rows, in bfloat16
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_a_process_opens_only_the_files_with_its_sequences(
     shared: World, cache: ActivationCache, parted: ActivationCache, world_size: int
 ) -> None:
     stream = stream_of(shared)
+    assert len(parted.manifest.files) == parted.manifest.parts * len(cache.manifest.files)
     for rank in range(world_size):
         group = ProcessGroup(rank, world_size)
         reader = ActivationCache.open(parted.folder, CPU)
@@ -123,17 +117,6 @@ def test_a_process_opens_only_the_files_with_its_sequences(
             torch.testing.assert_close(one[1].input_TI, other[1].input_TI, rtol=1e-2, atol=1e-5)
         opened = len(reader.verified) / cache.manifest.complete_buffers
         assert opened == max(1, parted.manifest.parts / world_size)
-
-
-def test_a_continued_cache_tokenises_only_what_is_left(
-    shared: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sequences, "_BATCH_DOCUMENTS", 2)
-    stop = Callbacks(is_cancelled=iter([False, False, True]).__next__)
-    assert not write_cache(tmp_path, stream_of(shared), shared.language_model, callbacks=stop).is_complete
-    text = ActivationCache.open(tmp_path, CPU).manifest.next_text
-    assert text.documents > 0
-    assert 0 < text.sequences <= 2 * stream_of(shared).plan.sequences_per_buffer
 
 
 @pytest.mark.parametrize(
@@ -179,3 +162,40 @@ def test_damaged_files_are_rejected(shared: World, own_cache: Path) -> None:
 def test_a_folder_with_another_cache_is_left_alone(shared: World, own_cache: Path) -> None:
     with pytest.raises(UserError, match="cache with other settings"):
         write_cache(own_cache, stream_of(shared, seed=5), shared.language_model)
+
+
+def test_every_token_of_a_buffer_is_used_once(world: World) -> None:
+    buffer = next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([world.config()])))
+    used = torch.cat([batch[1].input_TI for batch in buffer.batches(64)])
+    assert len(used) == 512
+    assert torch.equal(buffer.order_T.sort().values, torch.arange(512))
+    assert torch.equal(used[buffer.order_T.argsort()], buffer.captured[1].input_TI)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": 64},
+        {"seed": 1},
+        {"optimizer": OptimizerConfig(batch_tokens=32, buffer_tokens=512)},
+        {"language_model": "other"},
+    ],
+)
+def test_runs_with_different_batches_are_rejected(world: World, changes: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="trained together"):
+        StreamSpec.from_configs([world.config(), world.config(**changes)])
+
+
+def test_prefetched_buffers_are_identical(world: World) -> None:
+    stream = StreamSpec.from_configs([world.config()])
+    plain = list(LiveActivations(world.language_model).buffers(stream))
+    with closing(
+        prefetch_on_gpu(LiveActivations(world.language_model).buffers(stream), torch.device("cuda"))
+    ) as prefetched:
+        others = list(prefetched)
+    assert len(plain) == len(others) == 3
+    for one, other in zip(plain, others, strict=True):
+        assert torch.equal(one.captured[1].output_TO, other.captured[1].output_TO)
+        assert torch.equal(one.order_T, other.order_T)
+    unread = LiveActivations(world.language_model).buffers(stream)
+    assert prefetch_on_gpu(unread, torch.device("cpu")) is unread, "on a CPU the two would take each other's cores"

@@ -7,10 +7,10 @@ import gzip
 import json
 import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import datasets
 import fsspec
@@ -90,15 +90,6 @@ def test_shuffling_is_a_deterministic_permutation(rows: TextConfig) -> None:
     assert sorted(shuffled) == sorted(plain)
 
 
-def test_the_files_of_a_folder_are_shuffled_too(tmp_path: Path) -> None:
-    for number in range(20):
-        (tmp_path / f"{number:02}.txt").write_text(str(number))
-    config = TextConfig(dataset=str(tmp_path))
-    assert list(documents(config)) == [str(number) for number in range(20)]
-    assert sorted(only_texts(documents(config, "shuffled"), "The folder"), key=int) == list(documents(config))
-    assert list(documents(config, "shuffled")) != list(documents(config))
-
-
 @given(
     items=st.lists(st.text(min_size=1, max_size=9)),
     size=st.integers(1, 5),
@@ -128,11 +119,6 @@ def test_the_shuffle_is_uniform() -> None:
     assert all(60 < firsts.count(letter) < 140 for letter in "abcd")
 
 
-def write_parquet(path: Path, rows: list[str], row_group_size: int | None = None) -> Path:
-    pq.write_table(pa.table({"text": rows}), path, row_group_size=row_group_size)
-    return path
-
-
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Documents that exceed the limits, numbered in their order."""
@@ -144,29 +130,23 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def written(tmp_path: Path, kind: str, rows: list[str]) -> Path:
-    match kind:
-        case ".jsonl":
-            return write_jsonl(tmp_path / "rows.jsonl", rows)
-        case ".jsonl.gz":
-            (tmp_path / "rows.jsonl.gz").write_bytes(
-                gzip.compress(write_jsonl(tmp_path / "rows.jsonl", rows).read_bytes())
-            )
-            return tmp_path / "rows.jsonl.gz"
-        case ".csv" | ".csv.zst":
-            with (tmp_path / "rows.csv").open("w", newline="") as file:
-                csv.writer(file).writerows([["id", "text"], *((1, row) for row in rows)])
-            if kind == ".csv":
-                return tmp_path / "rows.csv"
-            (tmp_path / "rows.csv.zst").write_bytes(zstandard.compress((tmp_path / "rows.csv").read_bytes()))
-            return tmp_path / "rows.csv.zst"
-        case "one row group":
-            return write_parquet(tmp_path / "rows.parquet", rows)
-        case "many row groups":
-            return write_parquet(tmp_path / "rows.parquet", rows, 100)
-        case _:
-            for start in range(0, len(rows), 5000):
-                write_jsonl(tmp_path / "folder" / f"{start}.jsonl", rows[start : start + 5000])
-            return tmp_path / "folder"
+    path = tmp_path / f"rows{kind}"
+    if kind.startswith(".jsonl"):
+        write_jsonl(path, rows)
+    elif kind.startswith(".csv"):
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([["id", "text"], *((1, row) for row in rows)])
+    elif kind == "folder":
+        for start in range(0, len(rows), 5000):
+            write_jsonl(path / f"{start}.jsonl", rows[start : start + 5000])
+    else:
+        path = tmp_path / "rows.parquet"
+        row_group_size = 100 if kind == "many row groups" else None
+        pq.write_table(pa.table({"text": rows}), path, row_group_size=row_group_size)
+    if path.suffix in (".gz", ".zst"):
+        compress: Any = gzip.compress if path.suffix == ".gz" else zstandard.compress
+        path.write_bytes(compress(path.read_bytes()))
+    return path
 
 
 @pytest.mark.parametrize(
@@ -232,10 +212,9 @@ def test_a_file_too_large_for_passes_warns_that_its_beginning_is_sampled(
     large: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_BYTES_IN_PASSES", 20_000)
-    path = write_jsonl(tmp_path / "rows.jsonl", large)
-    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    config = TextConfig(dataset=str(written(tmp_path, ".jsonl.gz", large)))
     with pytest.warns(UsageWarning, match=r"rows\.jsonl\.gz can be read only from its beginning"):
-        shuffled = list(documents(TextConfig(dataset=str(tmp_path / "rows.jsonl.gz")), "shuffled"))
+        shuffled = list(documents(config, "shuffled"))
     assert len(shuffled) == len(large)
 
 
@@ -277,52 +256,25 @@ def test_no_documents_at_all_is_an_error(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the hub
 
 
-def on_the_hub(monkeypatch: pytest.MonkeyPatch, load: Callable[..., object]) -> None:
-    monkeypatch.setattr(datasets, "load_dataset", load)
-
-
-def test_the_shards_of_a_dataset_are_shuffled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shards_of_a_dataset_are_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
     shards = {"shard": list(range(40))}
     rows = datasets.IterableDataset.from_generator(
         lambda shard: ({"text": str(each)} for each in shard), gen_kwargs=shards
     )
-    on_the_hub(monkeypatch, lambda *_, **__: rows)
+    requests: list[tuple[object, ...]] = []
+
+    def load(*asked: object, **_: object) -> object:
+        requests.append(asked)
+        return rows
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(module, "BUFFER_DOCUMENTS", 2)
-    config = TextConfig(dataset="some-one/corpus")
+    config = TextConfig(dataset="corpus:20231101.en")
     shuffled = list(only_texts(documents(config, "sampled", seed=1), "The dataset"))
+    assert requests == [("corpus", "20231101.en")]
     assert sorted(shuffled, key=int) == list(documents(config)) == [str(each) for each in range(40)]
     assert max(map(int, shuffled[:5])) > 10  # a buffer of two alone reaches 6
     assert shuffled != list(documents(config, "sampled", seed=2))
-
-
-@pytest.fixture
-def hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
-    """Fake Hub whose datasets are one local folder. Returns the list of requests."""
-    requests: list[tuple[str, str | None]] = []
-    load = datasets.load_dataset
-
-    def from_folder(name: str, subset: str | None, split: str, streaming: bool) -> object:
-        requests.append((name, subset))
-        return load(str(folder / "b"), split=split, streaming=streaming)
-
-    on_the_hub(monkeypatch, from_folder)
-    return requests
-
-
-def test_a_dataset_is_streamed(hub: list[tuple[str, str | None]]) -> None:
-    assert list(documents(TextConfig(dataset="some-one/corpus"))) == ["two", "three"]
-    assert sorted(documents(TextConfig(dataset="corpus:20231101.en"), "shuffled")) == ["three", "two"]
-    assert hub == [("some-one/corpus", None), ("corpus", "20231101.en")]
-
-
-def test_a_lost_connection_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
-
-    def broken(*_: object, **__: object) -> object:
-        raise HTTPError("The read timed out.")
-
-    on_the_hub(monkeypatch, broken)
-    assert ": The read timed out." in failure(TextConfig(dataset="some-one/corpus"))
 
 
 # ---------------------------------------------------------------- fingerprints
@@ -357,12 +309,6 @@ def test_the_fingerprint_reads_only_the_edges(tmp_path: Path, monkeypatch: pytes
 
     assert of("abcdefghi") == of("abcxxxghi")
     assert len({of("abcdefghi"), of("abxdefghi"), of("abcdefxhi"), of("abcdefgh")}) == 4
-
-
-def test_the_fingerprint_of_a_dataset_needs_no_network() -> None:
-    config = TextConfig(dataset="some-one/corpus")
-    assert fingerprint(config) == fingerprint(config)
-    assert fingerprint(config) != fingerprint(config.model_copy(update={"split": "test"}))
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -19,13 +18,7 @@ from mxd.trainer.config import TextConfig
 from mxd.trainer.data import sequences as module
 from mxd.trainer.data.documents import Order, documents
 from mxd.trainer.data.readers import Document, only_texts
-from mxd.trainer.data.sequences import (
-    TextProgress,
-    check_text_length,
-    sequence_batches,
-    sequences,
-    tokenize_documents,
-)
+from mxd.trainer.data.sequences import TextProgress, check_text_length, sequences, tokenize_documents
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import after_start, prompt_ids, start_token_id
 from tests.helpers.formats.tiny_tokenizers import LINES, byte_fallback, byte_level, metaspace
@@ -139,15 +132,6 @@ def test_a_text_continues_from_a_position_without_tokenising_what_comes_before(
         assert common > 0
 
 
-def test_the_batch_size_of_documents_has_no_effect(config: TextConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = collected(config, 1000)
-    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 1)
-    assert collected(config, 1000) == whole
-    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 100)
-    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 10)
-    assert collected(config, 1000) == whole
-
-
 def test_check_text_length(config: TextConfig) -> None:
     count = len(token_ids(TOKENIZER, documents(config)))
     with pytest.raises(UserError, match=f"has {count:,} tokens, but 1,000,000 are needed"):
@@ -204,22 +188,6 @@ def test_damage_raises_when_it_is_reached(tmp_path: Path) -> None:
     assert collected(config, 100)
     with pytest.raises(UserError, match="line 181"):
         collected(config, 10**6)
-
-
-def test_no_thread_is_left_behind(config: TextConfig) -> None:
-    stream = sequences(config, TOKENIZER, 800, 0, "as-is")
-    next(stream)
-    del stream
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")] == []
-
-
-def test_sequence_batches(config: TextConfig) -> None:
-    ids = list(sequence_batches(config, TOKENIZER, 10 * CONTEXT, 5, "shuffled", batch=4))
-    assert [block.shape for block in ids] == [(4, CONTEXT), (4, CONTEXT), (2, CONTEXT)]
-    assert all(block.dtype == np.int64 for block in ids)
-    assert np.concatenate(ids).tolist() == collected(config, 10 * CONTEXT, seed=5, order="shuffled")
-    rest = np.stack(list(sequences(config, TOKENIZER, 10 * CONTEXT, 5, "shuffled", skip=3)))
-    assert rest.tolist() == np.concatenate(ids)[3:].tolist()
 
 
 def test_a_column_of_token_ids_is_packed_without_tokenizer_and_start_token(tmp_path: Path) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config import EvaluateConfig, Method
-from mxd.trainer.config.layer import methods
+from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.evaluation import interventions
@@ -23,21 +21,22 @@ from mxd.trainer.evaluation.evaluate import (
     check_held_out,
     evaluate,
     evaluate_jointly,
+    evaluate_layer_by_layer,
     is_training_text,
+    layer_by_layer_subject,
     load_evaluation,
     write_evaluation,
 )
-from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, _target_warnings
+from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, LayerByLayer, _target_warnings
 from mxd.trainer.evaluation.seeds import group_by_seeds
 from mxd.trainer.language_model import residuals
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.analysis.evaluation_setups import trap
-from tests.helpers.runs import World, small_world
+from tests.helpers.runs import World, run_of, small_world
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         "above": {"layer": 2},
     }
     for name, changes in changed.items():
-        train_layer(world.config(name, **changes), world.data, world.database, world.language_model)
+        world.train(name, **changes)
     yield world
     world.database.dispose()
 
@@ -95,6 +94,7 @@ def test_losses_equal_those_of_whole_forward_passes(trained: World, name: str) -
     assert result.kl > 0
     assert 0 <= result.agreement <= 1
     assert (result.method, result.parameters) == (name, run.layer.num_parameters)
+    assert (result.decoder_share is None) == ("decoder_share" not in result.intervals) == (name == "autoencoder")
     assert set(result.continuations) == {"1", "2", "4", "8", "16", "32"}
 
 
@@ -151,16 +151,6 @@ def test_a_routing_layer_raises_no_alarm(trained: World) -> None:
     assert result.health.expert_ranks.normalized_rank == pytest.approx(1)
 
 
-def test_a_zero_scaling_reduces_the_rank(trained: World) -> None:
-    run = Run.load("mxd", trained.data)
-    with torch.no_grad():
-        run.layer.get_parameter("scaling_NO")[:, 0] = 0.0
-    health = evaluate_run(trained, "mxd", run.layer).health
-    assert health.expert_ranks is not None
-    assert health.expert_ranks.normalized_rank == pytest.approx(15 / 16)
-    assert health.expert_ranks.min_scaling == health.expert_ranks.min_singular_value == 0
-
-
 def test_the_decoder_share_of_fixed_directions_is_their_own_loss(trained: World) -> None:
     run = Run.load("mxd", trained.data)
     layer = run.layer
@@ -181,19 +171,16 @@ def test_the_decoder_share_of_fixed_directions_is_their_own_loss(trained: World)
     assert whole.decoder_share != pytest.approx(own, rel=1e-3)
 
 
-def test_a_layer_without_a_dense_output_has_no_decoder_share(trained: World) -> None:
-    result = evaluate_run(trained, "autoencoder")
-    assert result.decoder_share is None
-    assert "decoder_share" not in result.intervals
-
-
-def test_near_duplicates_are_found(trained: World) -> None:
+def test_near_duplicates_and_low_ranks_are_found(trained: World) -> None:
     run = Run.load("mxd", trained.data)
     before = evaluate_run(trained, "mxd", run.layer).health.near_duplicates.share
     with torch.no_grad():
         run.layer.get_parameter("scaling_NO")[1] = run.layer.get_parameter("scaling_NO")[0]
         run.layer.gate.weight[1] = run.layer.gate.weight[0]
-    near_duplicates = evaluate_run(trained, "mxd", run.layer).health.near_duplicates
+        run.layer.get_parameter("scaling_NO")[:, 0] = 0.0
+    result = evaluate_run(trained, "mxd", run.layer)
+    assert any("94% of the full rank" in warning.text for warning in result.warnings)
+    near_duplicates = result.health.near_duplicates
     assert near_duplicates.share > before
     assert near_duplicates.gate_max == pytest.approx(1)
 
@@ -208,24 +195,29 @@ def test_joint_evaluation(trained: World) -> None:
     expected = float(-log_p.gather(2, evaluator.ids_SL[:, 1:, None]).mean())
     assert measured.result.ce_replaced == pytest.approx(expected, rel=1e-5)
     assert measured.result.summed_loss_increase == pytest.approx(0.3)
-    with pytest.raises(UserError, match="listed twice"):
-        evaluate_jointly(evaluator, [runs[0], runs[0]], [0.1, 0.1])
+    for evaluate_several in (evaluate_jointly, evaluate_layer_by_layer):
+        with pytest.raises(UserError, match="both replace layer"):
+            evaluate_several(evaluator, [runs[0], Run.load("mxd-1", trained.data)], [0.1, 0.1])
 
 
-def test_a_result_without_the_newest_measure_is_not_reused(trained: World) -> None:
-    config, digest, run = make_config(trained), "7" * 32, Run.load("mxd", trained.data)
-    weights = weights_digest([run])
-    measured = evaluate(open_evaluator(trained), run, seen_text=True)
-    write_evaluation(trained.database, measured, "mxd", config, digest, weights)
-    with Session(trained.database) as session:
-        record = session.scalars(select(EvaluationRecord).where(EvaluationRecord.fingerprint == digest)).one()
-        result = {name: value for name, value in record.result.items() if name != "decoder_share"}
-        record.result = result
-        session.commit()
-    assert load_evaluation(trained.database, "mxd", digest, config, weights) is None
-    with Session(trained.database) as session:
-        session.execute(delete(EvaluationRecord).where(EvaluationRecord.fingerprint == digest))
-        session.commit()
+def test_layer_by_layer_the_first_step_is_a_single_evaluation_and_the_last_a_joint_one(trained: World) -> None:
+    evaluator = open_evaluator(trained, prompts=0)
+    runs = [run_of(trained, name, layer) for name, layer in (("last", 2), ("first", 0), ("middle", 1))]
+    measured = evaluate_layer_by_layer(evaluator, runs, [0.4, 0.1, 0.2])
+    alone, joint = (
+        evaluate(evaluator, runs[1], seen_text=True).result,
+        evaluate_jointly(evaluator, runs, [0.4, 0.1, 0.2]),
+    )
+    result = measured.result
+    assert isinstance(result, LayerByLayer)
+    assert isinstance(alone, Evaluation) and isinstance(joint.result, JointEvaluation)
+    assert (result.runs, result.fine_tuned) == (("first", "middle", "last"), False)
+    assert result.run == layer_by_layer_subject(runs) == "layer by layer: first + middle + last"
+    assert [step.summed_loss_increase for step in result.steps] == pytest.approx([0.1, 0.3, 0.7])
+    for step, other in ((result.steps[0], alone), (result.steps[-1], joint.result)):
+        assert step.loss_increase.value == pytest.approx(other.loss_increase.value, rel=1e-4)
+        assert (step.kl, step.agreement) == pytest.approx((other.kl, other.agreement), rel=1e-4)
+    assert measured.loss_increase_S == pytest.approx(joint.loss_increase_S, abs=1e-5)
 
 
 def test_results_are_stored_and_reused(trained: World) -> None:
@@ -271,33 +263,6 @@ def test_training_text_is_rejected(trained: World, tmp_path: Path) -> None:
     assert not is_training_text(other, gone)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "opt"])
-def test_other_architectures(tmp_path: Path, family: str) -> None:
-    from dataclasses import replace
-
-    from tests.helpers.language_models import tiny_language_model
-
-    world = replace(small_world(tmp_path), language_model=tiny_language_model(family))
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    result = evaluate(open_evaluator(world), Run.load("small", world.data), seen_text=True).result
-    assert isinstance(result, Evaluation)
-    assert asdict(result)["loss_increase"]["value"] == pytest.approx(result.ce_replaced - result.ce_original, abs=1e-6)
-    world.database.dispose()
-
-
-@pytest.mark.parametrize("method", methods("core", "experimental"))
-def test_decoding_the_mixing_vector_equals_decoding_the_routing(trained: World, method: Method) -> None:
-    from mxd.trainer.layers.registry import build_layer
-    from mxd.trainer.training.layer_trainer import build_layer_config
-
-    layer = build_layer(build_layer_config(trained.config(method=method), trained.language_model.architecture))
-    for parameter in layer.parameters():
-        parameter.data.normal_(0, 0.5)
-    x_TI = torch.randn(5, 16)
-    routing, dense_TM = layer.route(x_TI), layer.dense_output(x_TI)
-    torch.testing.assert_close(layer.decode_mixed(dense_TM, layer.mixing(routing)), layer.decode(dense_TM, routing))
-
-
 def test_a_run_is_evaluated_with_a_smaller_k(trained: World) -> None:
     run = Run.load("mxd", trained.data)
     measured = evaluate(open_evaluator(trained, k=2), run, seen_text=True)
@@ -305,10 +270,7 @@ def test_a_run_is_evaluated_with_a_smaller_k(trained: World) -> None:
     assert isinstance(result, Evaluation)
     assert (measured.subject, result.run, result.k, result.trained_k) == ("mxd at K 2", "mxd", 2, 4)
     assert result.l0 <= 2
-    narrow = Run.load("mxd", trained.data)
-    narrow.__dict__["layer"] = run.layer.at_k(2)
-    expected = evaluate(open_evaluator(trained), narrow, seen_text=True).result
-    assert isinstance(expected, Evaluation)
+    expected = evaluate_run(trained, "mxd", run.layer.at_k(2))
     assert result.loss_increase == expected.loss_increase
     assert result.continuations == expected.continuations
     assert result.loss_increase != evaluate_run(trained, "mxd").loss_increase
@@ -316,18 +278,23 @@ def test_a_run_is_evaluated_with_a_smaller_k(trained: World) -> None:
         evaluate(open_evaluator(trained, k=5), run, seen_text=True)
 
 
-def test_results_without_later_settings_are_reused(trained: World) -> None:
-    config, run = make_config(trained, seed=7), Run.load("mxd", trained.data)
-    evaluator = Evaluator.open(config, trained.language_model, NO_CALLBACKS)
+def test_results_without_later_settings_are_reused_but_not_those_without_the_newest_measure(trained: World) -> None:
+    config, run, digest = make_config(trained, seed=7), Run.load("mxd", trained.data), "5" * 32
     weights = weights_digest([run])
-    write_evaluation(trained.database, evaluate(evaluator, run, seen_text=True), "mxd", config, "5" * 32, weights)
-    with Session(trained.database) as reading:
-        record = reading.scalar(select(EvaluationRecord).where(EvaluationRecord.fingerprint == "5" * 32))
-        assert record is not None
-        record.settings = {name: value for name, value in record.settings.items() if name != "k"}
-        reading.commit()
-    assert load_evaluation(trained.database, "mxd", "5" * 32, config, weights) is not None
-    assert load_evaluation(trained.database, "mxd", "5" * 32, make_config(trained, seed=7, k=2), weights) is None
+    write_evaluation(
+        trained.database, evaluate(open_evaluator(trained), run, seen_text=True), "mxd", config, digest, weights
+    )
+
+    def is_reused(without: str, **changes: Any) -> bool:
+        with Session(trained.database) as session:
+            record = session.scalars(select(EvaluationRecord).where(EvaluationRecord.fingerprint == digest)).one()
+            record.settings = {name: value for name, value in record.settings.items() if name != without}
+            record.result = {name: value for name, value in record.result.items() if name != without}
+            session.commit()
+        settings = make_config(trained, seed=7, **changes)
+        return load_evaluation(trained.database, "mxd", digest, settings, weights) is not None
+
+    assert [is_reused("k"), is_reused("k", k=2), is_reused("decoder_share")] == [True, False, False]
 
 
 def test_a_missed_mean_number_of_experts_is_a_warning() -> None:

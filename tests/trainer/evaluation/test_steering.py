@@ -8,8 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.ablation import build_ablations
-from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import AblationConfig, IndexConfig, Sampling, SteeringEvaluationConfig
+from mxd.trainer.config import AblationConfig, Sampling, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.steering import (
     KINDS,
@@ -34,8 +33,7 @@ CONFIG = SteeringEvaluationConfig(experts=3, strengths=(0.02, 0.5), prompts=("th
 @pytest.fixture(name="run")
 def indexed_run(world: World, run: Run) -> Run:
     run.__dict__["layer"] = random_layer(widths=(16, 24, 16), num_experts=40, k=4)
-    index = IndexConfig.model_validate({"text": world.text, "tokens": 640, "examples_per_bin": 1})
-    build_index(run, index, world.language_model, world.database)
+    world.index(run)
     return run
 
 

@@ -30,8 +30,6 @@ from mxd.trainer.experimental.passages import (
 )
 from mxd.trainer.experimental.protect import (
     RESULT_FILE,
-    PrivacyData,
-    PrivacyOptimizer,
     ProtectionOutcome,
     ReplacementModel,
     combine_gradients,
@@ -39,14 +37,11 @@ from mxd.trainer.experimental.protect import (
     protect,
     write_outcome,
 )
-from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.storage.run_sets import names_of
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.language_models import sure_language_model, tiny_language_model
 from tests.helpers.runs import World, small_world
@@ -156,21 +151,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """MxDs of layers 1 and 2, and a transcoder."""
     world = replace(small_world(tmp_path_factory.mktemp("privacy")), language_model=sure_language_model())
     for name, changes in (("one", {}), ("two", {"layer": 2}), ("other", {"layer": 0, "method": "transcoder"})):
-        train_layer(world.config(name, **changes), world.data, world.database, world.language_model)
+        world.train(name, **changes)
     yield world
     world.database.dispose()
 
 
 def config(**changes: Any) -> ProtectConfig:
-    settings = {
-        "steps": 8,
-        "learning_rate": 0.01,
-        "batch_tokens": 64,
-        "check_every": 2,
-        "max_added_loss": 5.0,
-        "attack_steps": 2,
-    }
-    return ProtectConfig.model_validate(settings | changes)
+    settings = {"steps": 8, "learning_rate": 0.01, "batch_tokens": 64, "check_every": 2, "attack_steps": 2}
+    return ProtectConfig.model_validate({"max_added_loss": 5.0} | settings | changes)
 
 
 def other_text(world: World, tokens: int = 1024) -> torch.Tensor:
@@ -229,45 +217,10 @@ def test_only_c_and_the_gate_are_trained_and_the_centre_follows(trained: World) 
         write(trained, outcome, settings)
 
 
-def test_the_centre_is_the_tracked_median_on_the_retain_set(trained: World) -> None:
-    model = ReplacementModel.from_runs(trained.language_model, [Run.load("one", trained.data)])
-    data = PrivacyData.split(encode(trained.language_model, ["the old dog"], 1), other_text(trained, 1024))
-    optimizer = PrivacyOptimizer(model, data, config())
-    layer, expected_M = model.layers[1], model.layers[1].mixing_centre_M.clone()
-    for step in range(1, 4):
-        mixing_TM = trained_mixing(trained, layer, optimizer._batch().ids_ST)
-        expected_M += (spatial_median(mixing_TM, expected_M) - expected_M) / step
-        optimizer.step()
-        torch.testing.assert_close(layer.mixing_centre_M, expected_M)
-    assert layer.average is None
-
-
-def trained_mixing(world: World, layer: MxD, ids_SL: torch.Tensor) -> torch.Tensor:
-    """Mixing of a layer on the original model's activations, [T, M]; equal to the replaced model's, whose earlier
-    layers are the original ones."""
-    inputs: list[torch.Tensor] = []
-
-    def record(x: torch.Tensor, mlp: Mlp) -> torch.Tensor:
-        inputs.append(x.flatten(0, 1).float())
-        return mlp()
-
-    with torch.no_grad(), world.language_model.replace_mlps({1: record}):
-        world.language_model.residual(ids_SL)
-        return layer.mixing(layer.route(torch.cat(inputs)))
-
-
-def test_several_layers_are_trained_jointly(trained: World) -> None:
-    settings = config(steps=2)
+def test_the_best_step_of_several_layers_is_the_least_confident_within_the_loss_limit(trained: World) -> None:
+    settings = config(steps=12, max_added_loss=0.02)
     outcome = protected(trained, settings, runs=("one", "two"))
     assert outcome.result.runs == ("one-private", "two-private")
-    for index, name in ((1, "one"), (2, "two")):
-        before, after = weights(runs_folder(trained.data) / name), outcome.model.layers[index].state_dict()
-        assert {key for key in before if not torch.equal(before[key], after[key])} == MOVED
-
-
-def test_the_best_step_is_the_least_confident_within_the_loss_limit(trained: World) -> None:
-    settings = config(steps=12, max_added_loss=0.02)
-    outcome = protected(trained, settings)
     allowed = [one for one in outcome.result.eval_points if one.loss_increase <= 0.02]
     least = min(allowed, key=lambda one: one.protected.confidence_distance)
     assert outcome.result.best_step == least.step
@@ -285,15 +238,12 @@ def test_cancelling_writes_nothing(trained: World) -> None:
 def test_a_failed_write_leaves_no_partial_run(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config()
     outcome = protected(trained, settings, pattern="{run}-half")
-    monkeypatch.setattr("mxd.trainer.experimental.protect.copy_tokenizer", _fail)
+    # A missing function stands for any failure while the run is written.
+    monkeypatch.setattr("mxd.trainer.experimental.protect.copy_tokenizer", None)
     runs_before = sorted(runs_folder(trained.data).iterdir())
-    with pytest.raises(RuntimeError):
+    with pytest.raises(TypeError):
         write(trained, outcome, settings)
     assert sorted(runs_folder(trained.data).iterdir()) == runs_before
-
-
-def _fail(_source: Path, _target: Path) -> None:
-    raise RuntimeError("the power is off")
 
 
 def test_the_gradient_equals_finite_differences(trained: World) -> None:

@@ -55,8 +55,9 @@ def experimental_config(world: World, name: str = "small", **changes: Any) -> Ex
     return ExperimentalTrainConfig.model_validate({**config, "experimental": settings})
 
 
-def train(world: World, config: ExperimentalTrainConfig, callbacks: Callbacks = NO_CALLBACKS) -> None:
+def train(world: World, config: ExperimentalTrainConfig, callbacks: Callbacks = NO_CALLBACKS) -> Run:
     train_experimental([config], world.data, world.database, world.language_model, resume="if-any", callbacks=callbacks)
+    return Run.load(config.name, world.data)
 
 
 def test_a_method_of_another_module_is_trained_and_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,22 +71,6 @@ def test_a_method_of_another_module_is_trained_and_read(world: World, monkeypatc
     train_layers([world.config(method="foreign", init="random")], world.data, world.database, world.language_model)
     assert isinstance(Run.load("small", world.data).layer, Transcoder)
     assert Run.load("small", world.data).config.method == "foreign"
-
-
-def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(world: World) -> None:
-    changes: dict[str, Any] = {
-        "regularization": RegularizationConfig(k_spread=0.5, load_balance_weight=0.01),
-        "diversity_weight": 0.01,
-    }
-    train(world, experimental_config(world, **changes))
-    expected = Run.load("small", world.data).layer.state_dict()
-    cancelled = iter([False] * 9 + [True])
-    train(world, experimental_config(world, "again", **changes), Callbacks(is_cancelled=lambda: next(cancelled)))
-    train(world, experimental_config(world, "again", **changes))
-    resumed = Run.load("again", world.data)
-    assert isinstance(resumed.config, ExperimentalTrainConfig)
-    assert resumed.config.experimental.diversity_weight == 0.01
-    assert all(torch.equal(value, expected[name]) for name, value in resumed.layer.state_dict().items())
 
 
 def hidden_trainer(world: World, weight: float) -> tuple[ExperimentalLayerTrainer, MlpActivations]:
@@ -124,11 +109,6 @@ def test_the_penalty_lowers_the_share_of_the_best_constant(world: World) -> None
     assert shares[1] < shares[0] / 2
 
 
-def trained_state(world: World, config: ExperimentalTrainConfig) -> dict[str, torch.Tensor]:
-    train(world, config)
-    return Run.load(config.name, world.data).layer.state_dict()
-
-
 FROZEN = {"gate": {"gate.weight", "gate.bias"}, "table": {"scaling_NO"}}
 
 
@@ -138,20 +118,28 @@ def test_frozen_parameters_keep_every_bit_and_the_others_are_trained(world: Worl
     config = experimental_config(world, freeze=freeze, init=init)
     sample = next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))).captured[1]
     first = ExperimentalLayerTrainer.create(config, world.language_model, 24, sample=sample).layer.state_dict()
-    last = trained_state(world, config)
+    last = train(world, config).layer.state_dict()
     frozen = FROZEN["gate"] | FROZEN["table"] if freeze == "both" else FROZEN[freeze]
     assert {name for name, value in first.items() if torch.equal(value, last[name])} == frozen
 
 
 @pytest.mark.parametrize(
-    "changes", [{"freeze": "gate"}, {"inputs": "gaussian"}, {"freeze": "both", "method": "transcoder"}]
+    "changes",
+    [
+        {"freeze": "gate"},
+        {"inputs": "gaussian"},
+        {"freeze": "both", "method": "transcoder"},
+        {"diversity_weight": 0.01, "regularization": RegularizationConfig(k_spread=0.5, load_balance_weight=0.01)},
+    ],
 )
-def test_a_resumed_control_is_bit_identical(world: World, changes: dict[str, Any]) -> None:
-    expected = trained_state(world, experimental_config(world, **changes))
+def test_a_resumed_run_is_bit_identical(world: World, changes: dict[str, Any]) -> None:
+    expected = train(world, experimental_config(world, **changes)).layer.state_dict()
     cancelled = iter([False] * 9 + [True])
     train(world, experimental_config(world, "again", **changes), Callbacks(is_cancelled=lambda: next(cancelled)))
-    resumed = trained_state(world, experimental_config(world, "again", **changes))
-    assert all(torch.equal(value, expected[name]) for name, value in resumed.items())
+    resumed = train(world, experimental_config(world, "again", **changes))
+    assert isinstance(resumed.config, ExperimentalTrainConfig)
+    assert resumed.config.experimental.diversity_weight == changes.get("diversity_weight", 0.0)
+    assert all(torch.equal(value, expected[name]) for name, value in resumed.layer.state_dict().items())
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
@@ -171,12 +159,14 @@ def test_gaussian_inputs_have_the_moments_of_the_text_and_the_outputs_of_the_mlp
 
 
 def test_unsupported_combinations(world: World) -> None:
-    with pytest.raises(UserError, match="A molt has no expert rows"):
-        check_experimental(experimental_config(world, method="molt", diversity_weight=0.1), is_single_process=True)
-    with pytest.raises(UserError, match="does not mix hidden units"):
-        check_experimental(experimental_config(world, constant_weight=1.0), is_single_process=True)
-    with pytest.raises(UserError, match="Use --init=examples"):
-        check_experimental(experimental_config(world, inputs="gaussian", init="random"), is_single_process=True)
+    refused: dict[str, dict[str, Any]] = {
+        "A molt has no expert rows": {"method": "molt", "diversity_weight": 0.1},
+        "does not mix hidden units": {"constant_weight": 1.0},
+        "Use --init=examples": {"inputs": "gaussian", "init": "random"},
+    }
+    for sentence, changes in refused.items():
+        with pytest.raises(UserError, match=sentence):
+            check_experimental(experimental_config(world, **changes), is_single_process=True)
     molt = experimental_config(world, method="molt", freeze="table")
     with pytest.raises(UserError, match="Use --freeze=gate"):
         ExperimentalLayerTrainer.create(molt, world.language_model, total_steps=4)
@@ -185,8 +175,7 @@ def test_unsupported_combinations(world: World) -> None:
 
 
 def test_fine_tuning_keeps_the_settings_of_the_core(world: World) -> None:
-    train(world, experimental_config(world, diversity_weight=0.01))
-    settings = FinetuneConfig(text=world.text, tokens=512)
-    (tuned,) = new_run_configs([Run.load("small", world.data)], settings)
+    run = train(world, experimental_config(world, diversity_weight=0.01))
+    (tuned,) = new_run_configs([run], FinetuneConfig(text=world.text, tokens=512))
     assert type(tuned) is TrainConfig
     assert (tuned.parents, tuned.method, tuned.k) == (("small",), "mxd", world.config().k)

@@ -6,18 +6,27 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.edits import EditPlan, LayerEdits, TextProgress
-from mxd.trainer.inference.generation import RowBatch, SequenceState
+from mxd.trainer.inference.generation import (
+    RowBatch,
+    SequenceState,
+    _Nucleus,
+    apply_repetition_penalty,
+    gumbel_noise,
+    gumbel_noises,
+    sample_tokens,
+)
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
-from tests.helpers.language_models import OTHER_CACHES, tiny_language_model
+from tests.helpers.language_models import CONFIGS, OTHER_CACHES, tiny_language_model
 from tests.helpers.layers import random_layer
-from tests.helpers.runs import World
-from tests.trainer.inference.test_steering import make_run
+from tests.helpers.runs import World, run_of
 
 REQUESTS = [
     ("the", 9, ()),
@@ -35,6 +44,7 @@ def requests(scope: str = "all") -> list[SteeringConfig]:
                 "edits": edits,
                 "scope": scope,
                 "mode": "replace" if number % 2 else "residual",
+                "k": 2 if number == 1 else None,
                 "sampling": Sampling(max_tokens=length, temperature=1.0, seed=number, samples=1 + number % 2),
             }
         )
@@ -46,8 +56,10 @@ def tokens(steps: list[Any]) -> list[tuple[Any, ...]]:
     return [(s.sample, s.variant, s.position, s.id) for s in steps if isinstance(s, TokenEvent)]
 
 
-def together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig], apart: int) -> list[list[Any]]:
-    """Run all requests in one batch, with a new one every ``apart`` steps."""
+def together(
+    language_model: LanguageModel, runs: list[Run], configs: list[SteeringConfig], apart: int
+) -> list[list[Any]]:
+    """Run all requests in one batch, each with its run, with a new one every ``apart`` steps."""
     batch, waiting = RowBatch(language_model), list(enumerate(configs))
     actual: list[list[Any]] = [[] for _ in configs]
     running: dict[int, Steering] = {}
@@ -55,7 +67,7 @@ def together(language_model: LanguageModel, run: Run, configs: list[SteeringConf
     while waiting or running:
         if waiting and number % apart == 0:
             index, config = waiting.pop(0)
-            running[index] = Steering.prepare(language_model, [run], config)
+            running[index] = Steering.prepare(language_model, [runs[index]], config)
             actual[index].extend(running[index].join(batch))
         running = {index: each for index, each in running.items() if not each.finished}
         if running:
@@ -71,19 +83,20 @@ def together(language_model: LanguageModel, run: Run, configs: list[SteeringConf
     return actual
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "opt", "gemma2", "falcon", *OTHER_CACHES])
+@pytest.mark.parametrize("family", [*CONFIGS, *OTHER_CACHES])
 @pytest.mark.parametrize("apart", [1, 3])
 def test_batched_equals_alone(world: World, family: str, apart: int) -> None:
-    language_model, run = tiny_language_model(family), make_run(world)
-    alone = [list(steer(language_model, run, config)) for config in requests()]
-    for actual, expected in zip(together(language_model, run, requests(), apart), alone, strict=True):
+    """Requests edit several blocks, so that the blocks before the first edit change as requests come and go."""
+    language_model, runs = tiny_language_model(family), [run_of(world, layer=layer) for layer in (2, 1, 2, 0)]
+    alone = [list(steer(language_model, run, config)) for run, config in zip(runs, requests(), strict=True)]
+    for actual, expected in zip(together(language_model, runs, requests(), apart), alone, strict=True):
         assert sorted(tokens(actual)) == sorted(tokens(expected))
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "falcon", *OTHER_CACHES])
 def test_steered_tokens_equal_those_of_a_hook_without_a_cache(world: World, family: str) -> None:
     """The right tokens: plain transformers on the whole text in every step, with a hook on the MLP."""
-    language_model, run = tiny_language_model(family), make_run(world)
+    language_model, run = tiny_language_model(family), run_of(world)
     assert language_model.can_grow_cache == (family not in OTHER_CACHES)
     prompt = "the old fox sat and sang to the red dog"
     sampling = Sampling(max_tokens=12, temperature=0.0, repetition_penalty=1.0)
@@ -116,20 +129,8 @@ def test_steered_tokens_equal_those_of_a_hook_without_a_cache(world: World, fami
     assert len(steered) > 3
 
 
-def test_a_leaving_row_does_not_change_the_others(world: World) -> None:
-    batch = RowBatch(world.language_model)
-    rows = [SequenceState([5, 6, 7]), SequenceState([9, 8, 7, 6, 5, 4]), SequenceState([1, 2])]
-    for row in rows:
-        row.ids.append(int(batch.join([SequenceState(list(row.ids))], [(0, row)]).log_p_BV.argmax()))
-    for step in range(6):
-        log_p_BV = batch.step().log_p_BV
-        for row, log_p_V in zip(batch.rows, log_p_BV, strict=True):
-            expected = world.language_model.logits(torch.tensor([row.ids]))[0, -1].log_softmax(-1)
-            torch.testing.assert_close(log_p_V, expected, rtol=1e-4, atol=1e-4)
-            row.ids.append(int(log_p_V.argmax()))
-        if step == 2:
-            batch.leave([rows[1]])
-    assert [len(row.ids) for row in rows] == [10, 10, 9]
+PLAIN = Sampling(temperature=1, top_p=1, top_k=0, repetition_penalty=1)
+LOGITS_V = torch.tensor([0.1, 3.0, 2.9, -1.0, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -147,3 +148,61 @@ def test_edited_positions(limits: dict[str, Any], edited: list[int]) -> None:
     plans = SequenceState([1, 2, 3], {1: edits}, progress).plans(1, 0, 5)
     assert [position for position, plan in enumerate(plans) if plan is edits.plan] == edited
     assert plans.count(None) == 5 - len(edited)
+
+
+def sample(sampling: Sampling, logits_V: torch.Tensor, count: int = 4000) -> torch.Tensor:
+    noise_RV = torch.stack([gumbel_noise(7, step, len(logits_V)) for step in range(count)])
+    ids = sample_tokens(logits_V.expand(count, -1), [set()] * count, [sampling] * count, noise_RV)
+    return torch.bincount(torch.tensor(ids), minlength=len(logits_V)) / count
+
+
+def test_frequencies_match_probabilities() -> None:
+    torch.testing.assert_close(sample(PLAIN, LOGITS_V), LOGITS_V.softmax(dim=0), rtol=0, atol=0.03)
+
+
+@given(st.integers(1, 400), st.floats(0.01, 1), st.integers(0, 300), st.floats(0.01, 4), st.integers(0, 1000))
+def test_filters_equal_a_full_sort(size: int, top_p: float, top_k: int, spread: float, seed: int) -> None:
+    logits_V = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * spread
+    sampling = PLAIN.model_copy(update={"top_p": top_p, "top_k": top_k})
+    order = logits_V.argsort(descending=True, stable=True)[: top_k or size]
+    probabilities = logits_V[order].softmax(dim=0)
+    before = probabilities.cumsum(dim=0) - probabilities
+    # Two bounds, for rounding decides on those whose betters hold top_p almost exactly.
+    surely, perhaps = (set(order[before < top_p + room].tolist()) for room in (-1e-9, 1e-9))
+    actual = _Nucleus(logits_V.unsqueeze(0), [sampling]).allowed(torch.tensor([0]))[0].nonzero().flatten()
+    assert surely <= set(actual.tolist()) <= perhaps
+
+
+@given(st.integers(2, 400), st.floats(0.01, 1), st.integers(0, 300), st.floats(0.01, 4), st.integers(0, 1000))
+def test_the_best_allowed_token_is_sampled(size: int, top_p: float, top_k: int, spread: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits_RV = torch.randn(6, size, generator=generator, dtype=torch.float64) * spread
+    noise_RV = torch.stack([gumbel_noise(seed, row, size) for row in range(6)])
+    filtered = PLAIN.model_copy(update={"top_p": top_p, "top_k": top_k})
+    greedy = filtered.model_copy(update={"temperature": 0})
+    kept_RV = _Nucleus(logits_RV, [filtered] * 6).allowed(torch.arange(6))
+    expected = torch.where(kept_RV, logits_RV + noise_RV, -torch.inf).argmax(dim=1)
+    expected[3] = logits_RV[3].argmax()
+    samplings = [*[filtered] * 3, greedy, *[filtered] * 2]
+    assert sample_tokens(logits_RV, [set()] * 6, samplings, noise_RV) == expected.tolist()
+
+
+def test_repetition_penalty_lowers_used_tokens() -> None:
+    sampling = PLAIN.model_copy(update={"repetition_penalty": 2.0})
+    logits_RV = apply_repetition_penalty(LOGITS_V.repeat(2, 1), [{1, 3}, {4}], [sampling] * 2)
+    expected_RV = torch.tensor([[0.1, 1.5, 2.9, -2.0, 0.5], [0.1, 3.0, 2.9, -1.0, 0.25]])
+    torch.testing.assert_close(logits_RV, expected_RV)
+
+
+@given(st.integers(0, 2**40), st.integers(0, 500))
+def test_variants_with_equal_probabilities_sample_the_same_token(seed: int, step: int) -> None:
+    noise_RV = gumbel_noise(seed, step, 5).repeat(2, 1)
+    logits_RV = torch.stack([LOGITS_V, LOGITS_V + 2.0])  # the same distribution
+    sampling = PLAIN.model_copy(update={"top_p": 0.9})
+    left, right = sample_tokens(logits_RV, [set(), set()], [sampling] * 2, noise_RV)
+    assert left == right
+
+
+def test_noise_of_several_steps_equals_single_steps() -> None:
+    steps = [(0, 3), (2**40, 0), (0, 4)]
+    assert torch.equal(gumbel_noises(steps, 1001), torch.stack([gumbel_noise(*step, 1001) for step in steps]))

@@ -14,27 +14,16 @@ from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World, run_of
 
 TEXT = "the old fox sang, café ☕"
 
 
-@pytest.fixture
-def run(world: World) -> Run:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    return Run.load("small", world.data)
-
-
-def test_tokens_join_to_the_text(world: World, run: Run) -> None:
+def test_experts_equal_the_layers_routing(world: World, run: Run) -> None:
     routing = route(world.language_model, run, TEXT)
     assert [token.start for token in routing.tokens] == [True] + [False] * len(TEXT.encode())
     assert "".join(token.text for token in routing.tokens[1:]) == TEXT
-
-
-def test_experts_equal_the_layers_routing(world: World, run: Run) -> None:
-    routing = route(world.language_model, run, TEXT)
     ids = torch.tensor([prompt_ids(world.language_model, TEXT)])
     chosen = run.layer.route(world.language_model.capture(1, ids).input_TI)
     for token, activations, experts in zip(routing.tokens, *(values.tolist() for values in chosen), strict=True):
@@ -104,7 +93,7 @@ def test_runs_that_cannot_be_routed_together(world: World) -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "opt", "gpt-neox", "falcon"])
-def test_predictions_equal_two_forward_passes(world: World, family: str) -> None:
+def test_predictions_equal_those_of_whole_forward_passes(world: World, family: str) -> None:
     language_model, run = tiny_language_model(family), run_of(world, "one", 1)
     actual = predict(language_model, run, TEXT)
     ids = torch.tensor([prompt_ids(language_model, TEXT)])
@@ -123,16 +112,11 @@ def test_predictions_equal_two_forward_passes(world: World, family: str) -> None
         for prediction in token.predictions:
             assert prediction.original == pytest.approx(original[index, prediction.id].exp().item(), rel=1e-3)
             assert prediction.replaced == pytest.approx(replaced[index, prediction.id].exp().item(), rel=1e-3)
-
-
-def test_layers_are_replaced_together(world: World) -> None:
-    language_model, runs = tiny_language_model("llama"), [run_of(world, "one", 1), run_of(world, "zero", 0)]
-    actual = predict(language_model, runs[0], TEXT, others=runs[1:])
-    ids = torch.tensor([prompt_ids(language_model, TEXT)])
-    original = language_model.logits(ids)[0].log_softmax(-1)
-    with language_model.replace({run.config.layer: run.layer for run in runs}):
-        replaced = language_model.logits(ids)[0].log_softmax(-1)
-    assert [token.kl for token in actual.tokens] == pytest.approx(_kl(original, replaced).tolist(), rel=1e-3, abs=1e-6)
+    other = run_of(world, "zero", 0)
+    with language_model.replace({1: run.layer, 0: other.layer}):
+        together_T = _kl(original, language_model.logits(ids)[0].log_softmax(-1))
+    both = predict(language_model, run, TEXT, others=[other])
+    assert [token.kl for token in both.tokens] == pytest.approx(together_T.tolist(), rel=1e-3, abs=1e-6)
 
 
 def _kl(original: Tensor, other: Tensor) -> Tensor:

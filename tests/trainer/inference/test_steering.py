@@ -5,29 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from mxd.trainer.config import Edit, Sampling, SteeringConfig, TrainConfig
-from mxd.trainer.errors import TooLongError, UserError
-from mxd.trainer.inference.generation import RowBatch, StepOutput, gumbel_noise, run_alone, sample_tokens
+from mxd.trainer.config import Edit, Method, Sampling, SteeringConfig, SteeringMode, StrengthSweepConfig
+from mxd.trainer.errors import TooLongError, UsageWarning, UserError
+from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
+from mxd.trainer.inference.generation import gumbel_noise, run_alone, sample_tokens
 from mxd.trainer.inference.results import DoneEvent, TokenEvent
 from mxd.trainer.inference.steering import Steering, steer
+from mxd.trainer.inference.units import NUM_CANDIDATES, edit_units, median_in_units, with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.run import Run
+from tests.helpers.databases import made_up_database
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.layers import random_layer
-from tests.helpers.runs import World
+from tests.helpers.runs import World, run_of
 
 PROMPT = "the old fox"
-
-
-def make_run(world: World, seed: int = 0) -> Run:
-    """A run with a random, untrained sparse layer for layer 1."""
-    run = Run(world.data, TrainConfig.model_validate(world.config().model_dump()))
-    run.__dict__["layer"] = random_layer(widths=(16, 20, 16), seed=seed)
-    return run
 
 
 def steered(language_model: LanguageModel, run: Run, **settings: Any) -> list[Any]:
@@ -60,7 +63,7 @@ def plain_generation(language_model: LanguageModel, sampling: Sampling) -> list[
 @pytest.mark.parametrize("seed", range(2))
 def test_without_edits_both_variants_equal_the_original_model(world: World, family: str, seed: int) -> None:
     language_model = tiny_language_model(family)
-    steps = steered(language_model, make_run(world), sampling={"seed": seed})
+    steps = steered(language_model, run_of(world), sampling={"seed": seed})
     expected = plain_generation(language_model, Sampling(max_tokens=12, temperature=1.0, seed=seed))
     assert ids_of(steps, "baseline") == ids_of(steps, "steered") == expected
     for step in steps:
@@ -69,54 +72,15 @@ def test_without_edits_both_variants_equal_the_original_model(world: World, fami
 
 
 def test_the_baseline_is_independent_of_the_edits(world: World) -> None:
-    run = make_run(world)
+    run = run_of(world)
     plain = steered(world.language_model, run)
     edited = steered(world.language_model, run, edits=(Edit(expert=3, mode="add", strength=30),))
     assert ids_of(plain, "baseline") == ids_of(edited, "baseline")
     assert ids_of(edited, "steered") != ids_of(edited, "baseline")
 
 
-@pytest.mark.parametrize("mode", ["residual", "replace"])
-def test_differences_compare_the_same_text(world: World, mode: str) -> None:
-    """Each token's Δ log p equals that of two plain forward passes over the variant's text."""
-    run = make_run(world)
-    edits = (Edit(expert=3, mode="add", strength=5), Edit(expert=7, mode="scale", strength=3))
-    steps = steered(world.language_model, run, edits=edits, mode=mode)
-    for arm in ("baseline", "steered"):
-        tokens = [step for step in steps if isinstance(step, TokenEvent) and step.variant == arm]
-        ids = prompt_ids(world.language_model, PROMPT) + [token.id for token in tokens]
-        without, with_edits = (log_probabilities(world, run, ids, e, mode) for e in ((), edits))
-        start = len(ids) - len(tokens)
-        for index, token in enumerate(tokens, start=start - 1):
-            own, other = (with_edits, without) if arm == "steered" else (without, with_edits)
-            change = (with_edits[index] - without[index])[token.id].item()
-            assert token.delta_log_probability == pytest.approx(change, abs=1e-3)
-            assert token.probability == pytest.approx(own[index, token.id].exp().item(), rel=1e-3)
-            kl = (own[index].exp() * (own[index] - other[index])).sum().item()
-            assert token.kl == pytest.approx(kl, abs=1e-3)
-            assert token.alternatives[0].id == own[index].argmax()
-            assert token.other_alternatives[0].id == other[index].argmax()
-
-
-def log_probabilities(world: World, run: Run, ids: list[int], edits: tuple[Edit, ...], mode: str) -> torch.Tensor:
-    def answer(x: torch.Tensor, mlp: Any) -> torch.Tensor:
-        z_TI = x.reshape(-1, 16)
-        output = mlp() if mode == "residual" else run.layer(z_TI).output_TO.reshape(x.shape)
-        routing = run.layer.route(z_TI)
-        for edit in edits:
-            live_T = (routing.activations_TK * (routing.indices_TK == edit.expert)).sum(1)
-            new_T = live_T + edit.strength if edit.mode == "add" else live_T * edit.strength
-            own_TO = run.layer.encode(z_TI) @ run.layer.expert_matrix(edit.expert)  # type: ignore[operator]
-            output = output + ((new_T - live_T).unsqueeze(1) * own_TO).reshape(x.shape)
-        return torch.as_tensor(output)
-
-    with world.language_model.replace_mlps({1: answer}):
-        log_p_TV = world.language_model.logits(torch.tensor([ids]))[0].log_softmax(-1)
-        return log_p_TV
-
-
 def test_scope(world: World) -> None:
-    run, edits = make_run(world), (Edit(expert=3, mode="add", strength=30),)
+    run, edits = run_of(world), (Edit(expert=3, mode="add", strength=30),)
     everywhere, generated, prompt = (
         divergences(steered(world.language_model, run, edits=edits, scope=scope), "baseline")
         for scope in ("all", "generated", "prompt")
@@ -128,16 +92,8 @@ def test_scope(world: World) -> None:
     assert all(0 < p != a for p, a in zip(prompt[1:], everywhere[1:], strict=True))
 
 
-def test_token_texts_join_to_the_text(world: World) -> None:
-    steps = steered(world.language_model, make_run(world), sampling={"max_tokens": 40, "seed": 5})
-    tokens = [step for step in steps if isinstance(step, TokenEvent) and step.variant == "baseline"]
-    whole = world.language_model.tokenizer.decode([token.id for token in tokens])
-    assert isinstance(whole, str)
-    assert whole.startswith("".join(token.text for token in tokens))
-
-
 def test_stop_text(world: World) -> None:
-    run = make_run(world)
+    run = run_of(world)
     free = [s for s in steered(world.language_model, run, sampling={"seed": 2}) if isinstance(s, TokenEvent)]
     text = "".join(step.text for step in free if step.variant == "baseline")
     cut = next(index for index, character in enumerate(text) if character.isascii() and character.isprintable())
@@ -148,33 +104,15 @@ def test_stop_text(world: World) -> None:
 
 
 def test_invalid_requests(world: World) -> None:
-    run = make_run(world)
+    run = run_of(world)
     with pytest.raises(UserError, match="Unknown expert 33"):
         steered(world.language_model, run, edits=(Edit(expert=33, mode="ablate"),))
     with pytest.raises(TooLongError, match="Shorten the text"):
         steered(world.language_model, run, sampling={"max_tokens": 120})
 
 
-def test_variants_share_rows_until_they_differ(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
-    step = RowBatch.step
-
-    def counted(batch: RowBatch) -> StepOutput:
-        sizes.append(len(batch.rows))
-        return step(batch)
-
-    monkeypatch.setattr(RowBatch, "step", counted)
-    steered(world.language_model, make_run(world))
-    assert set(sizes) == {1}
-    sizes.clear()
-    for seed in range(4):
-        edits = (Edit(expert=3, mode="add", strength=8),)
-        steered(world.language_model, make_run(world), edits=edits, sampling={"seed": seed})
-    assert set(sizes) == {2, 4}
-
-
 def test_the_steered_variant_alone_is_the_same(world: World) -> None:
-    run, edits = make_run(world), (Edit(expert=3, mode="add", strength=8),)
+    run, edits = run_of(world), (Edit(expert=3, mode="add", strength=8),)
     sampling = Sampling(max_tokens=12, temperature=1.0, samples=2)
     config = SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling)
     steps = [step for step in steer(world.language_model, run, config) if isinstance(step, TokenEvent)]
@@ -184,7 +122,7 @@ def test_the_steered_variant_alone_is_the_same(world: World) -> None:
 
 
 def test_units_are_read_from_the_run(world: World, tmp_path: Path) -> None:
-    run = make_run(world)
+    run = run_of(world)
     saved = Run(tmp_path, run.config)
     saved.__dict__["layer"] = run.layer
     saved.write_units({3: 4.0})
@@ -200,7 +138,7 @@ def test_units_are_read_from_the_run(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["residual", "replace"])
 def test_smaller_k_equals_a_layer_with_that_k(world: World, mode: str) -> None:
-    run, narrow = make_run(world), make_run(world)
+    run, narrow = run_of(world), run_of(world)
     narrow.__dict__["layer"] = run.layer.at_k(2)
     edits = (Edit(expert=3, mode="add", strength=5), Edit(expert=7, mode="scale", strength=3))
     actual = steered(world.language_model, run, edits=edits, mode=mode, k=2)
@@ -213,23 +151,95 @@ def test_smaller_k_equals_a_layer_with_that_k(world: World, mode: str) -> None:
         assert [each.kl for each in whole if isinstance(each, TokenEvent)] != [each.kl for each in tokens[0]]
 
 
-def test_rows_with_different_k_share_a_batch(world: World) -> None:
-    from mxd.trainer.inference.steering import Steering
+X_BTI = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
 
-    run = make_run(world)
-    edits = (Edit(expert=3, mode="scale", strength=6),)
-    sampling = Sampling(max_tokens=10, temperature=1.0)
-    configs = [SteeringConfig(prompt=PROMPT, edits=edits, mode="replace", k=k, sampling=sampling) for k in (1, None, 2)]
-    together = [Steering.prepare(world.language_model, [run], config) for config in configs]
-    batch = RowBatch(world.language_model)
-    steps: list[list[Any]] = [list(steering.join(batch)) for steering in together]
-    while not all(steering.finished for steering in together):
-        step = batch.step()
-        for steering, events in zip(together, steps, strict=True):
-            if not steering.finished:
-                events.extend(steering.advance(batch, step))
-    for config, events in zip(configs, steps, strict=True):
-        alone = list(steer(world.language_model, run, config))
-        for arm in ("baseline", "steered"):
-            assert ids_of(events, arm) == ids_of(alone, arm)
-            assert divergences(events, arm) == pytest.approx(divergences(alone, arm), abs=1e-5)
+
+def plan(*edits: Edit, units: dict[int, float] | None = None) -> EditPlan:
+    return EditPlan.from_edits(edits, dict.fromkeys((edit.expert for edit in edits), 1.0) | (units or {}), 33)
+
+
+def block(layer: SparseLayer, mode: SteeringMode, edits: tuple[Edit, ...], touched_BT: list[list[bool]]) -> EditedBlock:
+    """A block whose rows have the same layer and plan."""
+    made = EditedBlock(len(touched_BT))
+    both = LayerEdits(layer, mode, plan(*edits))
+    for index, touched in enumerate(touched_BT):
+        made.add_row(index, both, [both.plan if edits and is_touched else None for is_touched in touched])
+    return made
+
+
+@pytest.mark.parametrize("mode", ["residual", "replace"])
+@pytest.mark.parametrize("edits", [(), (Edit(expert=3, mode="scale", strength=1),)])
+def test_edits_without_effect_are_bit_identical(mode: SteeringMode, edits: tuple[Edit, ...]) -> None:
+    layer = random_layer(widths=(12, 20, 12))
+    output = block(layer, mode, edits, [[True] * 3] * 2)(X_BTI, lambda: X_BTI.sin())
+    wanted = X_BTI.sin() if mode == "residual" else layer(X_BTI.reshape(-1, 12)).output_TO.reshape(2, 3, 12)
+    assert torch.equal(output, wanted)
+
+
+@pytest.mark.parametrize("method", ["transcoder", "jumprelu-transcoder"])
+def test_layers_without_a_dense_output_can_be_edited(method: Method) -> None:
+    layer = random_layer(method)
+    output_BTO = torch.zeros(2, 3, 10)
+    edited = block(layer, "residual", (Edit(expert=4, mode="set", strength=2),), [[True] * 3] * 2)
+    actual = edited(X_BTI, lambda: output_BTO.clone())
+    routing = layer.route(X_BTI.reshape(-1, 12))
+    live_T = (routing.activations_TK * (routing.indices_TK == 4)).sum(dim=1)
+    wanted_TO = (2 - live_T).unsqueeze(1) * layer.table[4]
+    torch.testing.assert_close(actual.reshape(-1, 10), wanted_TO)
+
+
+CONFIG = StrengthSweepConfig(prompt="the", edits=(Edit(expert=2, mode="add"),))
+
+
+def record(values: np.ndarray, high: float, p99: float = 1.0) -> ExpertRecord:
+    histogram = np.histogram(values, bins=64, range=(0, high))[0].tolist()
+    return ExpertRecord(histogram=histogram, histogram_high=high, p99=p99)
+
+
+@given(st.lists(st.floats(0.001, 7.999), min_size=1, max_size=300))
+def test_the_median_is_at_most_one_bin_off(values: list[float]) -> None:
+    ordered = sorted(values)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    assert low - 8 / 64 <= median_in_units(record(np.array(values), 8.0)) <= high + 8 / 64
+
+
+def test_medians_are_in_units() -> None:
+    values = np.linspace(0.01, 3.99, 1000)
+    assert median_in_units(record(values, 4.0, p99=3.9)) == pytest.approx(2 / 3.9, rel=0.02)
+
+
+def test_a_dead_expert_has_median_zero() -> None:
+    assert median_in_units(ExpertRecord(histogram=[0] * 64, histogram_high=0.0, p99=0.0)) == 0
+
+
+def test_the_control_has_a_similar_density(tmp_path: Path) -> None:
+    database = made_up_database(tmp_path, f"sqlite:///{tmp_path / 'mxd.sqlite'}")
+    with Session(database) as session:
+        density = {record.expert: record.density for record in session.scalars(select(ExpertRecord))}
+        distance = {expert: abs(value - density[2]) for expert, value in density.items() if value and expert != 2}
+        control = with_control(session, CONFIG, "first").control
+        assert control is not None
+        assert distance[control] <= sorted(distance.values())[NUM_CANDIDATES - 1]
+        assert control == with_control(session, CONFIG, "first").control
+        assert with_control(session, CONFIG.model_copy(update={"control": 5}), "first").control == 5
+        assert with_control(session, CONFIG, "second").control is None, "it has no index"
+    database.dispose()
+
+
+def test_a_unit_is_that_of_the_index_then_that_of_the_folder_then_one(tmp_path: Path) -> None:
+    database = made_up_database(tmp_path, f"sqlite:///{tmp_path / 'mxd.sqlite'}")
+    with Session(database) as session:
+        p99 = {record.expert: record.p99 for record in session.scalars(select(ExpertRecord)) if record.p99}
+        indexed = min(p99)
+        edits = (f"{indexed}:add:1", "second/1:set:2@when:first/2000>0", "second/2:ablate")
+        config = SteeringConfig.model_validate({"prompt": "the", "edits": edits})
+        folders = {"first": {indexed: 99.0, 2000: 7.0}, "second": {1: 3.0}}
+        units = edit_units(config, "first", folders.__getitem__, session)
+        assert units == {"first": {indexed: p99[indexed], 2000: 7.0}, "second": {1: 3.0, 2: 1.0}}
+        assert edit_units(config, "first", folders.__getitem__)["first"][indexed] == 99.0, "no database"
+        with pytest.warns(UsageWarning, match=f"expert {indexed} is unknown"):
+            assert edit_units(config, "first", lambda _: {1: 3.0})["first"] == {indexed: 1.0, 2000: 1.0}
+        tested = SteeringConfig.model_validate({"prompt": "the", "edits": ("1:ablate@when:second/9>0.5",)})
+        with pytest.warns(UsageWarning, match="expert 9 is unknown"):
+            assert edit_units(tested, "first", lambda _: {})["second"] == {9: 1.0}
+    database.dispose()

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from mxd.trainer.config import Edit, Sampling, StrengthSweepConfig, TrainConfig
+from mxd.trainer.config import Edit, Sampling, StrengthSweepConfig
 from mxd.trainer.inference.generation import RowBatch, StepOutput, run_alone
 from mxd.trainer.inference.results import (
     ConceptScore,
@@ -23,8 +23,7 @@ from mxd.trainer.inference.steering import steer
 from mxd.trainer.inference.strength_sweep import Concept, StrengthSweep, at_strength, suggest_strength, sweep_verdict
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
-from tests.helpers.layers import random_layer
-from tests.helpers.runs import World
+from tests.helpers.runs import World, run_of
 
 PROMPT = "the old fox"
 SAMPLING = Sampling(max_tokens=6, samples=2, temperature=1.0)
@@ -34,9 +33,7 @@ CONFIG = StrengthSweepConfig(prompt=PROMPT, edits=EDITS, edit=1, strengths=(2.0,
 
 @pytest.fixture
 def run(world: World) -> Run:
-    run = Run(world.data, TrainConfig.model_validate(world.config().model_dump()))
-    run.__dict__["layer"] = random_layer(widths=(16, 20, 16), seed=0)
-    return run
+    return run_of(world, seed=0)
 
 
 def sweep(world: World, run: Run, config: StrengthSweepConfig) -> list[StrengthSweepStep]:
@@ -107,8 +104,8 @@ def test_the_control_is_the_same_edit_of_another_expert(world: World, run: Run) 
     of_control = StrengthSweepConfig.model_validate(
         {**CONFIG.model_dump(), "edits": [EDITS[0], EDITS[1].model_copy(update={"expert": 7})]}
     )
-    for point, other in zip(curve.points, curve_of(sweep(world, run, of_control)).points, strict=True):
-        assert point.control_text == other.text
+    others = curve_of(sweep(world, run, of_control)).points
+    assert [point.control_text for point in curve.points] == [point.text for point in others]
     neutral = curve.points[0]
     for score in (neutral.activation, neutral.promoted):
         assert (score.steered, score.standard_error) == (score.control, 0)

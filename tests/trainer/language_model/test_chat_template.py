@@ -27,26 +27,18 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return actual
 
 
-def test_a_chat_ends_at_the_assistants_turn(tokenizer: PreTrainedTokenizerBase) -> None:
-    turns = (Turn(role="system", text="Be brief."), USER)
+def test_a_chat_is_formatted_up_to_the_assistants_turn(tokenizer: PreTrainedTokenizerBase) -> None:
+    system, assistant = Turn(role="system", text="Be brief."), Turn(role="assistant", text="Well,")
     assert has_chat_template(tokenizer)
-    assert chat_text(tokenizer, turns) == "<system>Be brief.</><user>hello</><assistant>"
-
-
-def test_a_beginning_of_text_token_that_is_a_chat_marker_stays(tokenizer: PreTrainedTokenizerBase) -> None:
-    tokenizer.add_special_tokens({"bos_token": "<start>"})
-    assert chat_text(tokenizer, (USER,)) == "<start><user>hello</><assistant>"
+    assert chat_text(tokenizer, (system, USER)) == "<system>Be brief.</><user>hello</><assistant>"
+    assert chat_text(tokenizer, (USER, assistant)) == "<user>hello</><assistant>Well,", "it is continued"
 
 
 def test_only_the_start_token_of_the_run_is_removed(tokenizer: PreTrainedTokenizerBase) -> None:
     assert chat_text(tokenizer, (USER,), "a") == "<|endoftext|><user>hello</><assistant>"
     tokenizer.add_special_tokens({"bos_token": "<start>"})
+    assert chat_text(tokenizer, (USER,)) == "<start><user>hello</><assistant>", "it is a chat marker"
     assert chat_text(tokenizer, (USER,), "<start>") == "<user>hello</><assistant>"
-
-
-def test_an_assistant_turn_is_continued(tokenizer: PreTrainedTokenizerBase) -> None:
-    text = chat_text(tokenizer, (USER, Turn(role="assistant", text="Well,")))
-    assert text == "<user>hello</><assistant>Well,"
 
 
 def test_errors_of_the_template(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.architecture import Architecture
-from mxd.trainer.language_model.loading import DeviceMap, load_outline
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.loading import DeviceMap, is_shard, load_outline
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
-from tests.helpers.language_models import CONFIGS, VOCABULARY, saved_language_model
+from mxd.trainer.utils.distributed import init_process_group
+from tests.helpers.forking.torchrun import run_processes
+from tests.helpers.language_models import CONFIGS, OTHER_CACHES, VOCABULARY, saved_language_model
 from tests.helpers.runs import World
 
 IDS_BT = torch.randint(0, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(1))
@@ -40,30 +42,6 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LanguageModel,
     return plain, LanguageModel.dispatched(folder, half_on_disk(plain), torch.float32)
 
 
-def test_dispatched_activations_equal_those_on_one_device(
-    both: tuple[LanguageModel, LanguageModel],
-) -> None:
-    plain, spread = both
-    assert all(parameter.is_meta for parameter in spread.architecture.block(1).parameters())
-    assert spread.device == spread.device_of(2) == torch.device("cpu")
-    expected, actual = plain.capture_layers([0, 1, 2], IDS_BT), spread.capture_layers([0, 1, 2], IDS_BT)
-    assert expected.keys() == actual.keys()
-    for layer in expected:
-        assert torch.equal(expected[layer].input_TI, actual[layer].input_TI)
-        assert torch.equal(expected[layer].output_TO, actual[layer].output_TO)
-    assert torch.equal(plain.mlp_inputs([2], IDS_BT)[2], spread.mlp_inputs([2], IDS_BT)[2])
-    assert torch.equal(plain.logits(IDS_BT), spread.logits(IDS_BT))
-
-
-def test_weights_on_disk_are_read_for_initialization(both: tuple[LanguageModel, LanguageModel]) -> None:
-    plain, spread = both
-    assert plain.mlp_shape(2) == spread.mlp_shape(2)
-    for expected, actual in zip(plain.encoder_weights(2), spread.encoder_weights(2), strict=True):
-        assert (expected is None) == (actual is None)
-        assert expected is None or actual is None or torch.equal(expected, actual)
-    assert torch.equal(plain.decoder_weight(2), spread.decoder_weight(2))
-
-
 @pytest.mark.parametrize("family", ["llama", "gpt-neox"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_unembedding_on_disk(family: str, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -82,23 +60,25 @@ def test_an_unembedding_on_disk(family: str, dtype: torch.dtype, tmp_path: Path)
 
 def test_replacing_an_mlp_of_a_dispatched_model(both: tuple[LanguageModel, LanguageModel]) -> None:
     plain, spread = both
-    shape = plain.mlp_shape(1)
-    config = LayerConfig.model_validate({**vars(shape), "num_experts": 8, "k": 2})
-    layer = build_layer(config)
+    assert all(parameter.is_meta for parameter in spread.architecture.block(1).parameters())
+    assert spread.device == spread.device_of(2) == torch.device("cpu")
+    assert torch.equal(plain.mlp_inputs([2], IDS_BT)[2], spread.mlp_inputs([2], IDS_BT)[2])
+    layer = build_layer(LayerConfig.model_validate({**vars(plain.mlp_shape(1)), "num_experts": 8, "k": 2}))
     layer.get_parameter("decoder.weight").data.normal_()
     with plain.replace({1: layer}), spread.replace({1: layer}):
         assert torch.equal(plain.logits(IDS_BT), spread.logits(IDS_BT))
     assert torch.equal(plain.logits(IDS_BT), spread.logits(IDS_BT))
 
 
-def test_training_on_a_dispatched_model_gives_the_same_weights(world: World, tmp_path: Path) -> None:
-    folder = str(saved_language_model(tmp_path / "language-model"))
-    plain = LanguageModel.load(folder, "cpu")
-    spread = LanguageModel.dispatched(folder, half_on_disk(plain), torch.float32)
-    for name, language_model in (("plain", plain), ("spread", spread)):
-        config = world.config(name=name, language_model=folder)
-        assert train_layer(config, world.data, world.database, language_model).status == "finished"
-    expected, actual = (Run.load(name, world.data).layer.state_dict() for name in ("plain", "spread"))
+@pytest.mark.parametrize("method", ["mxd", "hidden-mxd"])
+def test_training_on_a_dispatched_model_gives_the_same_weights(
+    world: World, both: tuple[LanguageModel, LanguageModel], method: str
+) -> None:
+    """Both are initialised from weights on disk, an MxD that mixes hidden units from those of the MLP."""
+    expected, actual = (
+        replace(world, language_model=language_model).train(name, method=method).layer.state_dict()
+        for name, language_model in zip(("plain", "spread"), both, strict=True)
+    )
     assert all(torch.equal(expected[name], actual[name]) for name in expected)
 
 
@@ -189,3 +169,53 @@ def test_a_kernel_repository_in_the_config_is_ignored(
     assert LanguageModel.load(str(folder), "cpu").config._attn_implementation == "sdpa"
     assert load_outline(str(folder)).config._attn_implementation == "sdpa"
     assert fetched == []
+
+
+TOKENS_BT = torch.arange(1, 61).view(3, 20)
+LAYER = 1
+
+
+def captured(language_model: LanguageModel) -> MlpActivations:
+    return language_model.capture(LAYER, TOKENS_BT)
+
+
+@pytest.mark.parametrize("family", [*CONFIGS, *OTHER_CACHES])
+def test_the_blocks_that_run_are_enough(family: str, tmp_path: Path) -> None:
+    folder = str(saved_language_model(tmp_path, family))
+    whole, part = LanguageModel.load(folder), LanguageModel.load(folder, last_layer=LAYER)
+    for ours, theirs in zip(captured(part), captured(whole), strict=True):
+        assert torch.equal(ours, theirs)
+    shares_states = family == "gemma3n"  # between its last blocks, so that which ones depends on their number
+    assert len(part.architecture.blocks) == (len(whole.architecture.blocks) if shares_states else LAYER + 1)
+    assert len(LanguageModel.load(folder, last_layer=99).architecture.blocks) == len(whole.architecture.blocks)
+
+
+def compare() -> None:
+    """Compare the sharded language models of the command line with whole ones."""
+    sharding, *folders = sys.argv[1:]
+    with init_process_group() as group:
+        for folder in folders:
+            whole = LanguageModel.load(folder)
+            assert sharding in ("fsdp", "tp")
+            part = LanguageModel.load(folder, last_layer=LAYER, sharding=sharding)  # type: ignore[arg-type]
+            shards = [weight for weight in part.architecture.blocks.parameters() if is_shard(weight)]
+            stored = sum(weight.to_local().numel() for weight in shards)
+            total = sum(weight.numel() for weight in part.architecture.blocks.parameters())
+            assert stored < 0.6 * total, (folder, stored, total)
+            for _ in range(2):  # a pass that ended early must not change the next one
+                for ours, theirs in zip(captured(part), captured(whole), strict=True):
+                    torch.testing.assert_close(ours, theirs, rtol=0, atol=0 if sharding == "fsdp" else 1e-5)
+            torch.testing.assert_close(part.encoder_weights(LAYER), whole.encoder_weights(LAYER), rtol=0, atol=0)
+            full = LanguageModel.load(folder, sharding=sharding)  # type: ignore[arg-type]
+            difference = (full.logits(TOKENS_BT) - whole.logits(TOKENS_BT)).abs().max()
+            assert difference <= (0 if sharding == "fsdp" else 1e-5), (folder, difference)
+        group.barrier()
+
+
+@pytest.mark.parametrize(
+    ("sharding", "families"), [("fsdp", ["gpt2", "llama", "opt", "qwen3"]), ("tp", ["llama", "qwen3", "gemma2"])]
+)
+def test_sharded_language_models_equal_whole_ones(sharding: str, families: list[str], tmp_path: Path) -> None:
+    folders = [str(saved_language_model(tmp_path / family, family)) for family in families]
+    done = run_processes(compare, sharding, *folders)
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]

@@ -71,24 +71,15 @@ def test_a_package_without_the_file_says_what_to_install(cache: Path, name: str)
         converted_folder(f"package:{name}")
 
 
-def test_weights_are_stored_in_bfloat16(cache: Path, tmp_path: Path) -> None:
+def test_origin_weights_in_bfloat16_and_the_start_token_are_stored(cache: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "tiny.gguf")
     write_gguf(tmp_path / "tiny.gguf")
-    language_model = LanguageModel.load(str(tmp_path / "tiny.gguf"), "cpu", torch.bfloat16)
-    full = LanguageModel.load(str(tmp_path / "tiny.gguf"), "cpu", torch.float32)
-    for stored, loaded in zip(language_model.module.parameters(), full.module.parameters(), strict=True):
-        assert torch.equal(stored.float(), loaded)
-
-
-def test_origin_is_stored(cache: Path, tmp_path: Path) -> None:
-    write_gguf(tmp_path / "tiny.gguf")
-    assert read_origin(str(tmp_path / "tiny.gguf")) == {"name": "Tiny", "organization": "Example", "license": "mit"}
-
-
-def test_documents_start_with_end_of_text_and_not_with_a_chat_token(cache: Path, tmp_path: Path) -> None:
-    write_gguf(tmp_path / "tiny.gguf")
-    tokenizer = load_tokenizer(str(tmp_path / "tiny.gguf"))
+    half, full = (LanguageModel.load(path, "cpu", dtype).module for dtype in (torch.bfloat16, torch.float32))
+    assert all(torch.equal(a.float(), b) for a, b in zip(half.parameters(), full.parameters(), strict=True))
+    assert read_origin(path) == {"name": "Tiny", "organization": "Example", "license": "mit"}
+    tokenizer = load_tokenizer(path)
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (1, 1)
-    assert start_token_id(tokenizer) == 0
+    assert start_token_id(tokenizer) == 0, "the end of text, and not a chat token"
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

@@ -33,8 +33,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def token_id(tokenizer: PreTrainedTokenizerBase, name: str) -> int:
-    actual = tokenizer.convert_tokens_to_ids(name)
+def token_id(tokenizer: PreTrainedTokenizerBase, name: int | str) -> int:
+    actual = name if isinstance(name, int) else tokenizer.convert_tokens_to_ids(name)
     assert isinstance(actual, int)
     return actual
 
@@ -74,49 +74,29 @@ def test_byte_level_texts_break_where_characters_end(text: str) -> None:
             assert sum(lengths[:stop]) == len(whole_characters)
 
 
-def test_a_character_belongs_to_its_last_token() -> None:
-    for name in ("byte-level", "byte-fallback"):
-        tokenizer = TOKENIZERS[name]
-        texts = token_texts(tokenizer, encode(tokenizer, "a 🦊 a"))
-        place = texts.index("🦊") if "🦊" in texts else texts.index(" 🦊")
-        assert texts[place - 1] == ""
-        assert texts[place + 1 :] == [" a"] or texts[place + 1 :] == [" ", "a"]
+CUT = encode(TOKENIZERS["byte-level"], "a🦊")[:-1]
 
 
-def test_a_literal_replacement_character_keeps_its_position() -> None:
-    tokenizer = TOKENIZERS["byte-level"]
-    assert token_texts(tokenizer, encode(tokenizer, "\ufffda")) == ["", "", "\ufffd", "a"]
-
-
-def test_unfinished_bytes_at_the_end_give_a_replacement_character() -> None:
-    tokenizer = TOKENIZERS["byte-level"]
-    texts = token_texts(tokenizer, encode(tokenizer, "a🦊")[:-1])
-    assert texts[0] == "a"
-    assert texts[-1] == "\ufffd"
-    assert set(texts[1:-1]) == {""}
-
-
-def test_byte_fallback_gives_one_replacement_character_per_invalid_byte() -> None:
-    tokenizer = TOKENIZERS["byte-fallback"]
-    ids = [token_id(tokenizer, f"<0x{byte:02X}>") for byte in (0xE2, 0x82, 0xAC, 0xFF)]
-    assert token_texts(tokenizer, ids) == ["\ufffd"] * 4
-
-
-def test_special_tokens_and_leading_spaces_are_written() -> None:
-    tokenizer = TOKENIZERS["byte-level"]
-    end, fox = start_token_id(tokenizer), encode(tokenizer, " the")
-    assert token_texts(tokenizer, [end, *fox, end]) == [END, *token_texts(tokenizer, fox), END]
-    assert token_texts(tokenizer, fox)[0].startswith(" ")
-    pieces = TOKENIZERS["byte-fallback"]
-    a = token_id(pieces, "▁a")
-    assert token_texts(pieces, [a, a, 1, a]) == ["a", " a", "<s>", " a"]
-
-
-def test_ids_without_a_token_have_no_text() -> None:
-    tokenizer = TOKENIZERS["byte-fallback"]
-    a = token_id(tokenizer, "▁a")
-    assert token_texts(tokenizer, [9999, a, 9999, a]) == ["", "a", "", " a"]
-    assert token_texts(tokenizer, []) == []
+@pytest.mark.parametrize(
+    ("name", "tokens", "expected"),
+    [
+        # A character belongs to its last token.
+        ("byte-level", "a 🦊 a", ["a", " ", "", "", "🦊", " a"]),
+        ("byte-fallback", "a 🦊 a", ["a", " ", "", "", "", "🦊", " a"]),
+        ("byte-level", "\ufffda", ["", "", "\ufffd", "a"]),
+        ("byte-level", CUT, ["a", "", "\ufffd"]),
+        ("byte-level", [END, "Ġthe", END], [END, " the", END]),
+        ("byte-level", ["naïve ż", "   "], ["naïve ż", "   "]),  # added tokens, which are written by name
+        ("byte-fallback", ["<0xE2>", "<0x82>", "<0xAC>", "<0xFF>"], ["\ufffd"] * 4),
+        ("byte-fallback", ["▁a", "▁a", "<s>", "▁a"], ["a", " a", "<s>", " a"]),
+        ("byte-fallback", [9999, "▁a", 9999, "▁a"], ["", "a", "", " a"]),
+        ("byte-fallback", [], []),
+    ],
+)
+def test_texts_of_single_tokens(name: str, tokens: str | list[int | str], expected: list[str]) -> None:
+    tokenizer = TOKENIZERS[name]
+    ids = encode(tokenizer, tokens) if isinstance(tokens, str) else [token_id(tokenizer, each) for each in tokens]
+    assert token_texts(tokenizer, ids) == expected
 
 
 @pytest.mark.parametrize("name", ["byte-level", "byte-fallback", "metaspace"])

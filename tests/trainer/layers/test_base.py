@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from torch.nn import functional as F
 
 from mxd.trainer.config import Encoder, LayerConfig, Method, TrainConfig
-from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, method_traits, methods
+from mxd.trainer.config.layer import CONFIG_FILE, method_traits, methods, stored_bits
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import Gate, normalized_mse
+from mxd.trainer.layers.base import Gate, Routing, SparseLayer, normalized_mse, read_weights
 from mxd.trainer.layers.metrics import measure_ranks, output_routing_share
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer, load_layer, matched_num_experts
-from tests.helpers.layers import random_layer, random_layer_of
+from mxd.trainer.layers.tensor_files import GROUP, PACKED, SCALE, dequantize, quantize, quantize_file
+from tests.helpers.layers import layer_config, random_layer
 
 
 def test_a_loaded_layer_equals_the_saved_one(tmp_path: Path) -> None:
@@ -32,20 +34,6 @@ def test_a_loaded_layer_equals_the_saved_one(tmp_path: Path) -> None:
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in layer.state_dict().items())
     x = torch.randn(3, 12)
     assert torch.equal(layer(x).output_TO, again(x).output_TO)
-
-
-@pytest.mark.parametrize("damage", ["truncated", "pickle", "missing"])
-def test_damaged_weights_are_reported(tmp_path: Path, damage: str) -> None:
-    random_layer().save(tmp_path)
-    weights = tmp_path / WEIGHTS_FILE
-    if damage == "truncated":
-        weights.write_bytes(weights.read_bytes()[:200])
-    elif damage == "pickle":
-        weights.write_bytes(pickle.dumps({"gate.weight": 1}))
-    else:
-        weights.unlink()
-    with pytest.raises(UserError, match="Cannot read"):
-        load_layer(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"k": 0}', "\x00"])
@@ -59,7 +47,7 @@ def test_damaged_config_is_reported(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize("method", ["mxd", "transcoder"])
 def test_weights_that_move_in_inference_mode_still_have_gradients(method: Method) -> None:
     """As on an accelerator, where the first request that needs a layer moves it."""
-    layer = random_layer_of(method)
+    layer = random_layer(method)
     with torch.inference_mode():
         layer.to(torch.float64)
     layer(torch.ones(3, layer.config.input_width, dtype=torch.float64)).output_TO.sum().backward()
@@ -70,10 +58,53 @@ def test_weights_that_move_in_inference_mode_still_have_gradients(method: Method
 @pytest.mark.parametrize("k", [2, 9, 50])
 def test_a_pass_with_another_number_of_experts_is_that_of_a_layer_with_this_k(method: Method, k: int) -> None:
     """As in random-K training, which also draws numbers above K."""
-    layer = random_layer_of(method)
-    expected = random_layer_of(method, k=min(k, layer.config.num_experts))
+    layer = random_layer(method)
+    expected = random_layer(method, k=min(k, layer.config.num_experts))
     x_TI = torch.randn(4, layer.config.input_width, generator=torch.Generator().manual_seed(0))
     assert torch.equal(layer(x_TI, k).output_TO, expected(x_TI).output_TO)
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+@pytest.mark.parametrize("method", methods("core", "experimental", "imported"))
+def test_the_contributions_of_single_experts_add_up_to_the_output(method: Method, encoder: Encoder) -> None:
+    layer = random_layer(method, encoder=encoder)
+    dense_TM, routing, output_TO = output_of(layer)
+    singles = [Routing(c[:, None], i[:, None]) for c, i in zip(*(value.T for value in routing), strict=True)]
+    parts_KTO = torch.stack([layer.contribution(dense_TM, single) for single in singles])
+    nothing = routing._replace(activations_TK=torch.zeros_like(routing.activations_TK))
+    twice = Routing(*(torch.cat([values, values], dim=1) for values in routing))
+    for actual, expected in (
+        (parts_KTO.sum(0) + layer.decode(dense_TM, nothing), output_TO),
+        (layer.contribution_norms(dense_TM, routing), parts_KTO.norm(dim=2).T),
+        (layer.contribution(dense_TM, twice), 2 * parts_KTO.sum(0)),
+        (layer.decode_mixed(dense_TM, layer.mixing(routing)), layer.decode(dense_TM, routing)),
+    ):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+RANKS = {"mxd": 10, "batch-topk-mxd": 10, "relu-mxd": 10, "low-rank-mxd": 3, "tensor-ring-mxd": 9, "hidden-mxd": 10}
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+@pytest.mark.parametrize("method", [*RANKS, "molt"])
+def test_an_expert_adds_what_its_matrix_makes_of_a_token(method: Method, encoder: Encoder) -> None:
+    layer: Any = random_layer(method, encoder=encoder, rank=8 if method == "molt" else 3)
+    x_TI = torch.randn(7, 12)
+    for expert in (0, 1, 30, 32):
+        one = Routing(torch.full((7, 1), 0.5), torch.full((7, 1), expert))
+        matrix = layer.expert_matrix(expert)
+        expected_TO = (x_TI if method in ("molt", "hidden-mxd") else layer.encode(x_TI)) @ matrix
+        if method == "hidden-mxd":
+            expected_TO += layer.decoder(layer.encoder.bias * layer.scaling_NO[expert])
+        actual_TO = layer.contribution(layer.dense_output(x_TI), one)
+        torch.testing.assert_close(actual_TO, 0.5 * expected_TO, rtol=1e-4, atol=1e-4)
+        assert torch.linalg.matrix_rank(matrix) == (layer.ranks[expert] if method == "molt" else RANKS[method])
+
+
+def output_of(layer: SparseLayer) -> tuple[Tensor, Routing, Tensor]:
+    """Dense output, routing and output of random tokens."""
+    output = layer(torch.randn(7, layer.config.input_width))
+    return output.dense_TM, output.routing, output.output_TO
 
 
 WIDTH = 9
@@ -114,17 +145,8 @@ def test_files_of_earlier_versions_are_read_if_their_gate_is_flat(kind: type[Lay
 
 
 def matched_config(method: Method, encoder: Encoder, widths: tuple[int, int, int] = (24, 40, 24)) -> LayerConfig:
-    config = LayerConfig(
-        method=method,
-        input_width=widths[0],
-        hidden_width=widths[1],
-        output_width=widths[2],
-        num_experts=1,
-        k=4,
-        activation="silu",
-        encoder=encoder,
-        rank=6 if method_traits(method).rank else None,
-    )
+    rank = 6 if method_traits(method).rank else None
+    config = layer_config(method, widths, num_experts=1, k=4, encoder=encoder, rank=rank)
     return config.model_copy(update={"num_experts": matched_num_experts(config, widths[0])})
 
 
@@ -195,3 +217,53 @@ def test_the_routing_share_of_the_output_is_0_without_routing_and_1_with_routing
         mean_TO = same_TO.mean(0).expand_as(same_TO)
         expected = 1 / float(normalized_mse(mean_TO, same_TO))
         assert output_routing_share(layer, x_TI, same_TO) == pytest.approx(expected)
+
+
+def test_errors_are_at_most_half_a_step() -> None:
+    weight_RC = torch.randn(20, 192, generator=torch.Generator().manual_seed(0)) * torch.logspace(-6, 3, 20)[:, None]
+    weight_RC[3] = 0
+    packed_RP, scale_RG = quantize(weight_RC)
+    error_RC = (dequantize(packed_RP, scale_RG) - weight_RC).abs()
+    # bfloat16 rounds a scale by up to 2^-8, and the largest weight is 16 times that.
+    assert (error_RC <= (0.5 + 16 / 256) * scale_RG.float().repeat_interleave(GROUP, dim=1)).all()
+    assert packed_RP.nbytes + scale_RG.nbytes == weight_RC.numel() * 5.25 / 8
+
+
+def test_no_weight_becomes_zero() -> None:
+    """Otherwise small scalings would lower the rank of the experts."""
+    weight_RC = torch.randn(4, 64, generator=torch.Generator().manual_seed(0)) * torch.logspace(-5, 0, 64)
+    assert dequantize(*quantize(weight_RC)).count_nonzero() == weight_RC.numel()
+
+
+@pytest.mark.parametrize("suffix", [PACKED, SCALE])
+def test_wrong_shapes_are_rejected(tmp_path: Path, suffix: str) -> None:
+    layer = random_layer(widths=(64, 128, 64), num_experts=200)
+    layer.save(tmp_path)
+    path = tmp_path / "layer.safetensors"
+    quantize_file(path, path)
+    tensors = load_file(path)
+    name = next(name for name in tensors if name.endswith(suffix))
+    save_file(tensors | {name: tensors[name][:-1].clone()}, path)
+    with pytest.raises(UserError, match="do not match the layer config"):
+        read_weights(path, layer)
+
+
+def test_a_quantised_layer_loads(tmp_path: Path) -> None:
+    layer = random_layer(widths=(64, 128, 64), num_experts=200)
+    layer.save(tmp_path)
+    quantize_file(tmp_path / "layer.safetensors", tmp_path / "small.safetensors")
+    assert (tmp_path / "small.safetensors").stat().st_size < 0.25 * (tmp_path / "layer.safetensors").stat().st_size
+    loaded = read_weights(tmp_path / "small.safetensors", layer)
+    for name, value in layer.state_dict().items():
+        assert loaded[name].dtype == value.dtype
+        torch.testing.assert_close(loaded[name], value, atol=value.abs().max().item() / 29, rtol=0)
+
+
+def test_a_file_shows_the_bits_of_its_weights(tmp_path: Path) -> None:
+    layer = random_layer(widths=(64, 128, 64), num_experts=200)
+    layer.save(tmp_path)
+    path = tmp_path / "layer.safetensors"
+    assert stored_bits(path) is None
+    quantize_file(path, path)
+    assert stored_bits(path) == 5
+    assert stored_bits(tmp_path / "missing") is None

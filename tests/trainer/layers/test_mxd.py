@@ -1,28 +1,33 @@
-"""MxD against the paper's own code, against explicit expert matrices, and against the paper's sizes."""
+"""MxDs and transcoders against the paper's own code, and the centre of the mixing."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mxd.trainer.config import Activation, Encoder, LayerConfig
+from mxd.trainer.config import Encoder, Method
+from mxd.trainer.config.layer import transform_ranks
 from mxd.trainer.layers.base import Routing, normalized_mse
 from mxd.trainer.layers.mxd import MxD, spatial_median
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.registry import build_layer, load_layer
+from mxd.trainer.layers.variants import THRESHOLD_UPDATE, UNSET, BatchTopK, FixedThresholds, Molt
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
-from tests.helpers.layers import random_layer
+from tests.helpers.layers import layer_config, random_layer
 
 REFERENCE = Path(__file__).parents[2] / "reference"
-CASES: list[tuple[str, Activation, Encoder]] = [
-    ("mxd_mlp_gelu", "gelu", "mlp"),
-    ("mxd_mlp_gelu_tanh", "gelu_tanh", "mlp"),
-    ("mxd_mlp_relu", "relu", "mlp"),
-    ("mxd_glu_sigmoid", "sigmoid", "glu"),
-    ("mxd_glu_silu", "silu", "glu"),
+TRANSCODERS = {"transcoder_topk": "transcoder", "skip_transcoder_topk": "skip-transcoder", "sae_topk": "autoencoder"}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *(
+        (f"mxd_mlp_{activation}", {"activation": activation, "encoder": "mlp"})
+        for activation in ("gelu", "gelu_tanh", "relu")
+    ),
+    *((f"mxd_glu_{name}", {"activation": name, "encoder": "glu"}) for name in ("sigmoid", "silu")),
+    *((name, {"method": method, "num_experts": 96}) for name, method in TRANSCODERS.items()),
 ]
 
 
@@ -30,9 +35,15 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
     return float((actual - expected).detach().norm() / expected.norm())
 
 
-def parameters_of(golden: dict[str, Tensor], prefix: str, encoder: Encoder) -> dict[str, Tensor]:
+def parameters_of(golden: dict[str, Tensor], prefix: str, case: str) -> dict[str, Tensor]:
     """Reference tensors under our parameter names. In a GLU, the paper's code applies the activation to W_enc."""
-    activated, plain = {"mlp": ("encoder", ""), "glu": ("encoder_gate", "encoder")}[encoder]
+    if case in TRANSCODERS:
+        names = {"gate.bias": "b_enc", "direction_NO": "W_dec", "skip.weight": "W_skip.weight"}
+        # The autoencoder's one bias is taken from its input and added to its output; transcoders have another there.
+        names["output_bias"] = "b_dec_out" if "param.b_dec_out" in golden else "b_dec"
+        found = {ours: golden[f"{prefix}.{theirs}"] for ours, theirs in names.items() if f"{prefix}.{theirs}" in golden}
+        return found | {"gate.weight": golden[f"{prefix}.W_enc"].T}
+    activated, plain = ("encoder_gate", "encoder") if "glu" in case else ("encoder", "")
     tensors = {
         "gate.weight": golden[f"{prefix}.gate"],
         "gate.bias": golden[f"{prefix}.gate_bias"],
@@ -47,67 +58,25 @@ def parameters_of(golden: dict[str, Tensor], prefix: str, encoder: Encoder) -> d
     return tensors
 
 
-@pytest.mark.parametrize(("case", "activation", "encoder"), CASES)
-def test_matches_the_papers_code(case: str, activation: Activation, encoder: Encoder) -> None:
+@pytest.mark.parametrize(("case", "settings"), CASES)
+def test_matches_the_papers_code(case: str, settings: dict[str, Any]) -> None:
     golden = load_file(REFERENCE / f"{case}.safetensors")
-    layer = build_layer(
-        LayerConfig(
-            input_width=24,
-            hidden_width=40,
-            output_width=24,
-            num_experts=64,
-            k=6,
-            activation=activation,
-            encoder=encoder,
-        )
-    )
-    layer.load_state_dict(parameters_of(golden, "param", encoder))
-    output = layer(golden["in.x"])
-    target = golden["in.target"]
+    layer = build_layer(layer_config(widths=(24, 40, 24), **{"num_experts": 64, "k": 6} | settings))
+    layer.load_state_dict(parameters_of(golden, "param", case))
+    output, target = layer(golden["in.x"]), golden["in.target"]
     assert relative_error(output.output_TO, golden["out.y"]) < 1e-5
-    activations_TN = torch.zeros(32, 64).scatter(1, output.routing.indices_TK, output.routing.activations_TK)
+    dense_TN = torch.zeros(32, layer.config.num_experts)
+    activations_TN = dense_TN.scatter(1, output.routing.indices_TK, output.routing.activations_TK)
     assert relative_error(activations_TN, golden["out.acts"]) < 1e-5
     loss = ((output.output_TO - target).square() / target.norm(dim=1, keepdim=True)).mean()
     assert relative_error(loss, golden["out.ref_mse"]) < 1e-5
-    assert relative_error(normalized_mse(output.output_TO, target), golden["out.nmse"]) < 1e-5
+    if case not in TRANSCODERS:
+        assert relative_error(normalized_mse(output.output_TO, target), golden["out.nmse"]) < 1e-5
     loss.backward()
-    for name, gradient in parameters_of(golden, "grad_ref_mse", encoder).items():
+    for name, gradient in parameters_of(golden, "grad_ref_mse", case).items():
         actual = layer.get_parameter(name).grad
         assert actual is not None
         assert relative_error(actual, gradient) < 1e-5, name
-
-
-@pytest.mark.parametrize("encoder", ["mlp", "glu"])
-def test_matches_the_sum_over_explicit_experts(encoder: Encoder) -> None:
-    layer = random_layer(encoder=encoder).double()
-    assert isinstance(layer, MxD)
-    x_TI = torch.randn(17, layer.config.input_width, dtype=torch.float64)
-    output = layer(x_TI)
-    z_TH = layer.encode(x_TI)
-    for token in range(17):
-        experts = zip(*(values[token].tolist() for values in output.routing), strict=True)
-        explicit = sum(a * (z_TH[token] @ layer.expert_matrix(int(n))) for a, n in experts) + layer.output_bias
-        torch.testing.assert_close(output.output_TO[token], explicit)  # to 1e-7
-
-
-def test_contribution_norms_match_explicit_experts() -> None:
-    layer = random_layer()
-    assert isinstance(layer, MxD)
-    x_TI = torch.randn(5, layer.config.input_width)
-    routing = layer.route(x_TI)
-    norms_TK = layer.contribution_norms(layer.dense_output(x_TI), routing)
-    z_TH = layer.encode(x_TI)
-    for token in range(5):
-        for column, (a, n) in enumerate(zip(*(values[token].tolist() for values in routing), strict=True)):
-            expected = (a * (z_TH[token] @ layer.expert_matrix(int(n)))).norm()
-            torch.testing.assert_close(norms_TK[token, column], expected, rtol=1e-4, atol=1e-6)
-
-
-def test_an_expert_has_the_rank_of_the_decoder() -> None:
-    layer = random_layer()
-    assert isinstance(layer, MxD)
-    rank = torch.linalg.matrix_rank(layer.decoder.weight)
-    assert torch.linalg.matrix_rank(layer.expert_matrix(3)) == rank == layer.config.output_width
 
 
 def test_initial_output_is_the_output_bias() -> None:
@@ -162,3 +131,118 @@ def test_a_constant_added_to_centred_mixing_has_no_gradient() -> None:
         assert shift_M.grad is not None
         gradients.append(shift_M.grad.abs().max().item())
     assert gradients[0] < 1e-5 * gradients[1]
+
+
+K = 5
+
+
+def batch_topk(encoder: Encoder = "glu") -> BatchTopK:
+    layer = random_layer("batch-topk-mxd", encoder=encoder)
+    assert isinstance(layer, BatchTopK)
+    return layer
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+def test_training_keeps_the_largest_scores_of_the_batch(encoder: Encoder) -> None:
+    layer, x_TI = batch_topk(encoder), torch.randn(40, 12)
+    routing = layer.route(x_TI)
+    scores_TN = layer.gate(x_TI).relu()
+    least = scores_TN.flatten().topk(40 * K).values[-1]
+    chosen_TN = torch.zeros_like(scores_TN).scatter_add(1, routing.indices_TK, routing.activations_TK)
+    torch.testing.assert_close(chosen_TN, torch.where(scores_TN >= least, scores_TN, 0.0))
+    counts_T = (routing.activations_TK > 0).sum(1)
+    assert counts_T.sum() == 40 * K
+    assert counts_T.min() < K < counts_T.max() <= 4 * K
+
+
+def test_the_threshold_is_a_running_mean_of_the_smallest_kept_score() -> None:
+    layer = batch_topk()
+    assert layer.threshold.item() == UNSET
+    with torch.no_grad():
+        layer.route(torch.randn(40, 12))  # as starting values do: nothing is learnt
+    assert layer.threshold.item() == UNSET
+    smallest = []
+    for _ in range(3):
+        activations_TK = layer.route(torch.randn(40, 12)).activations_TK
+        smallest.append(activations_TK[activations_TK > 0].min().item())
+    expected = smallest[0]
+    for value in smallest[1:]:
+        expected += THRESHOLD_UPDATE * (value - expected)
+    assert layer.threshold.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_at_inference_tokens_are_independent() -> None:
+    layer, x_TI = batch_topk(), torch.randn(40, 12)
+    for _ in range(4):
+        layer.route(torch.randn(200, 12))
+    layer.eval()
+    together = layer.route(x_TI).activations_TK
+    alone = torch.cat([layer.route(row_1I).activations_TK for row_1I in x_TI.split(1)])
+    torch.testing.assert_close(together, alone)
+    assert K * 0.7 < (together > 0).sum(1).float().mean() < K * 1.3
+    assert together[together > 0].min() >= layer.threshold
+
+
+METHODS: tuple[Method, ...] = ("jumprelu-transcoder", "jumprelu-skip-transcoder")
+
+
+def with_thresholds(method: Method) -> FixedThresholds:
+    layer = random_layer(method)
+    assert isinstance(layer, FixedThresholds)
+    layer.threshold_N.uniform_(0, 1)
+    return layer
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_features_above_their_threshold_are_active(method: Method) -> None:
+    layer, x_TI = with_thresholds(method), torch.randn(50, 12)
+    scores_TN = layer.gate(x_TI)
+    routing = layer.route(x_TI)
+    active_TN = scores_TN > layer.threshold_N
+    assert 0.05 < active_TN.float().mean() < 0.6
+    assert torch.equal(routing.activations_TK, torch.where(active_TN, scores_TN, 0))
+    layer.threshold_N.zero_()
+    assert torch.equal(layer.route(x_TI).activations_TK, scores_TN.relu())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_layer_has_its_thresholds(tmp_path: Path, method: Method) -> None:
+    layer, x_TI = with_thresholds(method), torch.randn(7, 12)
+    layer.save(tmp_path)
+    assert torch.allclose(load_layer(tmp_path)(x_TI).output_TO, layer(x_TI).output_TO)
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+def test_a_relu_mxd_equals_an_mxd_with_k_equal_to_n(encoder: Encoder) -> None:
+    relu, reference = random_layer("relu-mxd", encoder=encoder), random_layer(encoder=encoder, k=33)
+    reference.load_state_dict(relu.state_dict())
+    x_TI = torch.randn(7, 12)
+    output, expected = relu(x_TI), reference(x_TI)
+    torch.testing.assert_close(output.output_TO, expected.output_TO)
+    assert torch.equal((output.routing.activations_TK > 0).sum(1), (expected.routing.activations_TK > 0).sum(1))
+    # The columns of the reference's routing are in another order.
+    torch.testing.assert_close(relu.decode(relu.dense_output(x_TI), expected.routing), expected.output_TO)
+    few = Routing(*(values[:, :4] for values in expected.routing))
+    torch.testing.assert_close(relu.decode(relu.dense_output(x_TI), few), reference.decode(expected.dense_TM, few))
+
+
+def molt() -> Molt:
+    layer = random_layer("molt", rank=8)
+    assert isinstance(layer, Molt)
+    return layer
+
+
+def test_ranks_halve_as_their_number_doubles() -> None:
+    ranks = transform_ranks(33, 32)
+    assert ranks[:31] == (32,) + 2 * (16,) + 4 * (8,) + 8 * (4,) + 16 * (2,)
+    assert ranks[31:] == (32, 16)
+    assert min(transform_ranks(31, 3)) == 1
+
+
+def test_the_table_holds_each_transforms_top_direction() -> None:
+    layer = molt()
+    for expert in (0, 5, 32):
+        left, values, _ = torch.linalg.svd(layer.expert_matrix(expert).T)
+        actual_O = layer.table[expert]
+        torch.testing.assert_close(actual_O.norm(), values[0], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close((actual_O @ left[:, 0]).abs(), values[0], atol=1e-4, rtol=1e-4)

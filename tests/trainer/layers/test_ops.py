@@ -137,18 +137,6 @@ def test_experts_active_on_every_token_and_repeated_experts(ops: ModuleType) -> 
         torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-5)
 
 
-@OPS
-def test_results_are_deterministic(ops: ModuleType) -> None:
-    inputs = random_inputs(3, 11, (8, 8), 0.0, 0, torch.float32)
-
-    def once() -> list[Tensor]:
-        activations_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 4)
-        return gradients(kernels.mix(activations_TK, indices_TK, inputs[3]), inputs, torch.ones(3, 8))
-
-    with using(ops):
-        assert all(torch.equal(a, b) for a, b in zip(once(), once(), strict=True))
-
-
 def test_bfloat16_scores_select_and_are_recomputed_in_float32() -> None:
     x, weight, bias, _ = (value.detach() for value in random_inputs(9, 50, (32, 1), 0.0, 0, torch.float32))
     with torch.autocast("cpu", torch.bfloat16):

@@ -135,7 +135,7 @@ def check(group: ProcessGroup, case: int) -> None:
     generator = torch.Generator().manual_seed(case)
     num_experts = int(torch.randint(group.world_size, 60, (), generator=generator))
     k = int(torch.randint(1, min(num_experts, 9) + 1, (), generator=generator))
-    whole = random_layer(("mlp", "glu")[case % 2], num_experts=num_experts, k=k, seed=case)
+    whole = random_layer(encoder=("mlp", "glu")[case % 2], num_experts=num_experts, k=k, seed=case)
     if case % 4 == 3:
         whole = other_method(whole, ("transcoder", "skip-transcoder")[case // 4 % 2], generator)
     # Fewer than K positive scores on many tokens.

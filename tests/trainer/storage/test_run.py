@@ -11,20 +11,16 @@ from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
-from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RunRecord, SequenceRecord
 from mxd.trainer.storage.run import METRICS_FILE, Run
 from mxd.trainer.storage.run_records import adopt, metrics_of, register_run, remove_run
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.files import exclusive_lock
 from tests.helpers.runs import World
 from tests.helpers.servers.hub import fake_hub, using_hub
 
-ROOT = Path(__file__).parents[3]
 X_TI = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
 
 
@@ -89,12 +85,6 @@ def test_a_run_is_uploaded_and_downloaded(run: Run, tmp_path: Path, capsys: pyte
     assert torch.equal(back.layer(X_TI).output_TO, run.layer(X_TI).output_TO)
 
 
-@pytest.fixture
-def run(world: World) -> Run:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    return Run.load("small", world.data)
-
-
 def columns(database: Engine, run: Run) -> dict[str, object]:
     with Session(database) as session:
         record = session.scalars(select(RunRecord).where(RunRecord.name == run.name)).one()
@@ -123,9 +113,8 @@ def test_missing_and_damaged_metrics_are_ignored(run: Run, tmp_path: Path) -> No
 
 
 def test_removing_a_run_deletes_its_files_and_rows(world: World, run: Run) -> None:
-    config = IndexConfig(text=world.text, tokens=160, top_examples=2)
-    build_index(run, config, world.language_model, world.database)
-    train_layer(world.config("other"), world.data, world.database, world.language_model)
+    world.index(run, tokens=160)
+    world.train("other")
     remove_run("small", world.data, world.database)
     assert not run.folder.exists()
     with Session(world.database) as session:

@@ -24,6 +24,7 @@ from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
 from tests.helpers.runs import World, small_world
+from tests.trainer.training.test_train import StopAfter
 
 NAMES = ("lower", "upper")
 STEPS = 12
@@ -34,7 +35,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """An MxD of layer 1 and a transcoder of layer 2."""
     world = small_world(tmp_path_factory.mktemp("whole"))
     for name, changes in zip(NAMES, ({}, {"layer": 2, "method": "transcoder"}), strict=True):
-        train_layer(world.config(name, **changes), world.data, world.database, world.language_model)
+        world.train(name, **changes)
     yield world
     world.database.dispose()
 
@@ -73,17 +74,6 @@ def weights(world: World, name: str) -> dict[str, torch.Tensor]:
 
 def alike(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
-class StopBefore:
-    """``is_cancelled`` that returns True after ``steps`` calls."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def __call__(self) -> bool:
-        self.left -= 1
-        return self.left < 0
 
 
 def test_fine_tuning_lowers_the_kl_and_changes_only_the_new_layers(trained: World) -> None:
@@ -177,7 +167,7 @@ def test_resuming_is_bit_identical(trained: World) -> None:
     whole = weights(trained, "uncut-")
     for steps, lost in ((1, 0), (5, 0), (8, 0), (7, 1), (7, 2)):
         parts = f"parts{steps}-{lost}"
-        assert tune(trained, parts, callbacks=Callbacks(is_cancelled=StopBefore(steps))).runs[0].tokens == steps * 64
+        assert tune(trained, parts, callbacks=Callbacks(is_cancelled=StopAfter(steps + 1))).runs[0].tokens == steps * 64
         for checkpoint in checkpoints(runs_folder(trained.data) / f"{parts}-upper")[:lost]:
             shutil.rmtree(checkpoint)
         assert {run.status for run in tune(trained, parts, resume="if-any").runs} == {"finished"}
@@ -185,7 +175,7 @@ def test_resuming_is_bit_identical(trained: World) -> None:
 
 
 def test_a_damaged_checkpoint_of_one_run_is_an_error(trained: World) -> None:
-    tune(trained, "damaged", callbacks=Callbacks(is_cancelled=StopBefore(7)))
+    tune(trained, "damaged", callbacks=Callbacks(is_cancelled=StopAfter(8)))
     newest = checkpoints(runs_folder(trained.data) / "damaged-upper")[0]
     (newest / "layer.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match="A checkpoint of 'damaged-upper' is damaged"):
@@ -206,11 +196,13 @@ def test_incompatible_runs_are_rejected(trained: World) -> None:
             finetune(runs, config, trained.data, trained.database, trained.language_model)
     with pytest.raises(UserError, match=r"Use \{run\} in --name"):
         tune(trained, "same", name="same")
+    with pytest.raises(UserError, match="Invalid run name"):
+        tune(trained, "outside", name="../{run}")
     assert not list(runs_folder(trained.data).glob("refused*"))
 
 
 def test_a_fine_tuned_run_is_neither_overwritten_nor_resumed_alone(trained: World) -> None:
-    tune(trained, "once", callbacks=Callbacks(is_cancelled=StopBefore(1)))
+    tune(trained, "once", callbacks=Callbacks(is_cancelled=StopAfter(2)))
     with pytest.raises(UserError, match="'once-lower' already exists"):
         tune(trained, "once")
     with pytest.raises(UserError, match="another optimizer"):

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from mxd.trainer.config import RegularizationConfig
-from mxd.trainer.config.layer import Method, methods
+from mxd.trainer.config import Method, RegularizationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.language_model.model import MlpActivations
-from mxd.trainer.layers.base import Routing, SparseLayer, normalized_mse
-from mxd.trainer.layers.mxd import MxD, spatial_median
+from mxd.trainer.layers.base import LayerOutput, Routing, normalized_mse
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.layer_trainer import (
+    WARM_UP_STEPS,
+    CapturedStep,
+    CudaRecorder,
     LayerTrainer,
     build_layer_config,
     load_imbalance,
@@ -28,58 +30,8 @@ from mxd.trainer.training.layer_trainer import (
     sample_k,
 )
 from mxd.trainer.training.train import train_layer
-from tests.helpers.layers import EXPERTS, TOKENS, WIDTH, layer_trainer, random_layer, random_layer_of
+from tests.helpers.layers import STEPS, TOKENS, WIDTH, layer_trainer, random_layer
 from tests.helpers.runs import World, small_world
-
-
-@pytest.fixture
-def without_values(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Replace new tensors by fake ones, which raise an error if a value is read."""
-    monkeypatch.setattr("mxd.trainer.training.layer_trainer.release_pages", lambda _tensor: None)  # they have none
-    with FakeTensorMode():
-        yield
-
-
-@pytest.mark.usefixtures("without_values")
-@pytest.mark.parametrize(
-    ("method", "settings"),
-    [
-        pytest.param(method, settings, id=f"{method}-{name}")
-        for method in methods("core")
-        for name, settings in {
-            "plain": {},
-            "regularised": {"regularization": RegularizationConfig(k_spread=0.5, load_balance_weight=0.1)},
-            "matryoshka": {"min_k": 1},
-        }.items()
-        if (method, name) != ("batch-topk-mxd", "matryoshka")  # has no top-k
-    ],
-)
-def test_a_step_does_not_synchronise_with_the_device(method: Method, settings: dict[str, Any]) -> None:
-    trainer = layer_trainer(method, **settings)
-    for _ in range(2):
-        trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
-    assert trainer.step == 2
-
-
-def test_the_running_centre_is_that_of_the_steps_own_mixing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mixing is computed once per step; the first step's centre is its spatial median."""
-    trainer = layer_trainer()
-    assert isinstance(trainer.layer, MxD)
-    calls: list[Routing] = []
-    mixing = type(trainer.layer).mixing
-
-    def counted(layer: MxD, routing: Routing) -> Tensor:
-        calls.append(routing)
-        return mixing(layer, routing)
-
-    monkeypatch.setattr(type(trainer.layer), "mixing", counted)
-    table_NO = trainer.layer.scaling_NO.detach().clone()
-    output = trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
-    assert len(calls) == 1
-    dense_TN = torch.zeros(TOKENS, EXPERTS).scatter(1, output.routing.indices_TK, output.routing.activations_TK)
-    torch.testing.assert_close(output.mixing_TM, dense_TN @ table_NO)
-    centre_M = spatial_median(dense_TN @ table_NO, torch.zeros(WIDTH))
-    torch.testing.assert_close(trainer.layer.mixing_centre_M, centre_M)
 
 
 def routing_of(indices: list[list[int]]) -> Routing:
@@ -138,7 +90,7 @@ def test_halves_down_to_the_smallest(k: int, smallest: int, expected: tuple[int,
 
 @pytest.mark.parametrize("method", WITH_TOP_K)
 def test_each_output_matches_the_layer_with_that_k(method: Method) -> None:
-    layer, x_TI = random_layer_of(method), torch.randn(9, 10 if method == "autoencoder" else 12)
+    layer, x_TI = random_layer(method), torch.randn(9, 10 if method == "autoencoder" else 12)
     full, outputs = nested_outputs(layer, x_TI, (1, 2, 5))
     for k, output_TO in zip((1, 2, 5), outputs, strict=True):
         torch.testing.assert_close(output_TO, layer.at_k(k)(x_TI).output_TO, atol=1e-4, rtol=1e-4)
@@ -157,23 +109,6 @@ def test_gradients_match_those_of_separate_errors() -> None:
         torch.testing.assert_close(together[name], parameter.grad, atol=1e-4, rtol=1e-4)
 
 
-def test_a_layer_with_fewer_experts_has_the_same_weights() -> None:
-    layer, x_TI = random_layer(), torch.randn(3, 12)
-    narrow = layer.at_k(2)
-    assert (narrow.config.k, layer.config.k) == (2, 5)
-    assert layer.at_k(2) is narrow
-    assert layer.at_k(5) is layer
-    assert (narrow.route(x_TI).activations_TK > 0).sum(1).max() <= 2
-    layer.get_parameter("output_bias").data += 1
-    layer.to(torch.float64)
-    assert narrow(x_TI.double()).output_TO.dtype == torch.float64
-    torch.testing.assert_close(
-        narrow(x_TI.double()).output_TO,
-        layer.decode(layer.dense_output(x_TI.double()), narrow.route(x_TI.double())),
-    )
-    assert list(layer.state_dict()) == list(narrow.state_dict())
-
-
 def test_invalid_k_is_rejected() -> None:
     with pytest.raises(UserError, match="k=6 exceeds the layer's K=5"):
         random_layer().at_k(6)
@@ -182,7 +117,7 @@ def test_invalid_k_is_rejected() -> None:
     methods: tuple[Method, ...] = ("relu-mxd", "batch-topk-mxd")
     for method in methods:
         with pytest.raises(UserError, match=f"A {method} has no top-k"):
-            random_layer_of(method).at_k(2)
+            random_layer(method).at_k(2)
 
 
 @pytest.mark.parametrize(
@@ -203,30 +138,118 @@ def test_settings_without_effect_or_in_contradiction_are_rejected(
         build_layer_config(world.config(**changes), world.language_model.architecture)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_training_at_several_k_improves_small_k(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    x_TI = torch.randn(256, 16, generator=generator)
-    target_TO = torch.tanh(x_TI @ torch.randn(16, 16, generator=generator))
-    alone, nested = (random_layer(widths=(16, 20, 16), seed=seed) for _ in range(2))
-    for layer, ks in ((alone, (layer_k(alone),)), (nested, nested_ks(layer_k(nested), 1))):
-        optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
-        for _ in range(150):
-            optimizer.zero_grad()
-            answers = nested_outputs(layer, x_TI, ks)[1]
-            torch.stack([normalized_mse(output_TO, target_TO) for output_TO in answers]).mean().backward()
-            optimizer.step()
-    errors = [normalized_mse(layer.at_k(1)(x_TI).output_TO, target_TO).item() for layer in (alone, nested)]
-    assert errors[1] < 0.8 * errors[0]
-
-
-def layer_k(layer: SparseLayer) -> int:
-    return layer.config.k
-
-
 def test_a_run_stores_its_smallest_k(tmp_path: Path) -> None:
     world = small_world(tmp_path)
     train_layer(world.config("nested", k=8, min_k=1), world.data, world.database, world.language_model)
     run = Run.load("nested", world.data)
     assert run.layer_config.min_k == 1
     assert max(len(token.experts) for token in route(world.language_model, run, "the old fox", k=3).tokens) == 3
+
+
+class Operations(TorchDispatchMode):
+    """Lists the operations, with the tensors that they read and wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+    @torch.no_grad()
+    def repeat(self) -> None:
+        for func, args, kwargs, recorded in self.calls:
+            for new, old in zip(tree_leaves(func(*args, **kwargs)), tree_leaves(recorded), strict=True):
+                if isinstance(new, Tensor) and new.data_ptr() != old.data_ptr():
+                    old.copy_(new)
+
+
+class CpuRecorder(CudaRecorder):
+    """Recorder that restores the state after the recording, since a graph only records."""
+
+    def __init__(self, state: Callable[[], list[Tensor]]) -> None:
+        self.state, self.recordings = state, 0
+
+    def warm_up(self, work: Callable[[], LayerOutput]) -> LayerOutput:
+        return work()
+
+    def record(self, work: Callable[[], LayerOutput]) -> tuple[LayerOutput, Callable[[], None]]:
+        self.recordings += 1
+        before = [(tensor, tensor.detach().clone()) for tensor in self.state()]
+        operations = Operations()
+        with operations:
+            output = work()
+        with torch.no_grad():
+            for tensor, value in before:
+                tensor.copy_(value)
+        return output, operations.repeat
+
+
+def make_trainer(method: Method = "mxd", **settings: Any) -> LayerTrainer:
+    return layer_trainer(method, lr=torch.zeros(()), **settings)
+
+
+def state(trainer: LayerTrainer) -> list[Tensor]:
+    """All tensors that a step changes."""
+    moments = [value for values in trainer.optimizer.state.values() for value in values.values()]
+    sums = trainer.metrics
+    weights = [*trainer.layer.parameters(), *trainer.layer.buffers()]
+    return [*weights, *moments, trainer.last_active_N, sums.errors, sums.l0, sums.counts_N]
+
+
+def batch(step: int, tokens: int = TOKENS) -> MlpActivations:
+    generator = torch.Generator().manual_seed(step)
+    return MlpActivations(*(torch.randn(tokens, WIDTH, generator=generator) for _ in range(2)))
+
+
+def recorded(trainer: LayerTrainer) -> CpuRecorder:
+    """Let the trainer record its steps."""
+    recorder = CpuRecorder(lambda: state(trainer))
+    trainer._compute = CapturedStep(trainer._step_on_device, recorder)
+    return recorder
+
+
+@pytest.mark.parametrize("method", ["mxd", "transcoder", "skip-transcoder", "batch-topk-mxd", "molt"])
+def test_recorded_steps_equal_eager_ones(method: Method) -> None:
+    """Learning rate, token count and weight of the centre change at every step; metrics are read in between."""
+    eager, captured = make_trainer(method), make_trainer(method)
+    recorder = recorded(captured)
+    for step in range(STEPS):
+        expected, output = eager.train_step(batch(step)), captured.train_step(batch(step))
+        assert torch.equal(output.output_TO, expected.output_TO), step
+        assert all(map(torch.equal, state(captured), state(eager))), step
+        if step % 4 == 3:
+            assert captured.pop_metrics() == eager.pop_metrics()
+    assert recorder.recordings == 1
+    assert (captured.step, captured.tokens) == (STEPS, STEPS * TOKENS)
+    assert captured.routing_share == eager.routing_share
+
+
+def test_steps_of_another_size_and_those_that_cannot_be_recorded_run_eagerly() -> None:
+    eager, captured, refused = make_trainer(), make_trainer(), make_trainer()
+    recorded(captured)
+    recorder = recorded(refused)
+
+    def refuse(_work: Callable[[], LayerOutput]) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    recorder.record = refuse  # type: ignore[method-assign, assignment]
+    with pytest.warns(UserWarning, match="launched one by one: operation not permitted"):
+        for step, tokens in enumerate([*[TOKENS] * (WARM_UP_STEPS + 1), 16, TOKENS]):
+            for trainer in (eager, captured, refused):
+                trainer.train_step(batch(step, tokens))
+            assert all(map(torch.equal, state(captured), state(eager)))
+            assert all(map(torch.equal, state(refused), state(eager)))
+
+
+def test_only_equal_steps_on_a_gpu_are_recorded() -> None:
+    trainer = make_trainer()
+    with pytest.raises(UserError, match="not on cpu"):
+        LayerTrainer.from_layer(trainer.layer, trainer.config, STEPS, launch="graph")
+    varied = make_trainer(regularization=RegularizationConfig(k_spread=0.5))
+    with pytest.raises(UserError, match="--k-spread"):
+        varied._check_recordable(torch.device("cuda"))

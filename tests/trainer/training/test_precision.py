@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from mxd.trainer.config import OptimizerConfig
 from mxd.trainer.config.layer import Method, methods
 from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers import ops as kernels
-from mxd.trainer.layers import triton_ops
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training import precision as precisions
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.precision import (
-    dtype_of,
-    fastest_dtype,
-    resolve_dtypes,
-    with_dtype,
-)
+from mxd.trainer.training.precision import dtype_of, fastest_dtype, resolve_dtypes, with_dtype
 from mxd.trainer.training.train import Resume, train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.language_models import saved_language_model, tiny_language_model
@@ -145,12 +136,7 @@ def test_the_language_model_computes_in_the_precision_of_the_run(world: World, m
     ],
 )
 def test_wide_layers_use_bfloat16_products_where_the_device_has_them(
-    device: str,
-    precision: MatmulPrecision,
-    width: int,
-    has_units: bool,
-    expected: str,
-    monkeypatch: pytest.MonkeyPatch,
+    device: str, precision: MatmulPrecision, width: int, has_units: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precisions, "has_bfloat16_units", lambda _device: has_units)
     assert precisions.resolved_precision(precision, torch.device(device), width) == expected
@@ -179,33 +165,6 @@ def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
     # On a few tokens, rounded scores select another expert.
     assert (difference_T < 0.05 * expected.output_TO.abs().max()).sum() > 0.8 * TOKENS
     assert all(parameter.dtype == torch.float32 for parameter in rounded.layer.parameters())
-
-
-@pytest.mark.parametrize("ops", [kernels, triton_ops], ids=["torch", "triton"])
-def test_gate_and_mixing_take_float32_under_autocast(ops: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Autocast must round the inputs of products only: not those of custom functions, nor scores of a GPU."""
-    monkeypatch.setattr(kernels, "ops_for", lambda _tensor: ops)
-    seen: dict[str, list[torch.dtype]] = {}
-    for name in ("_Gate", "_Mix"):
-        function = getattr(kernels, name)
-
-        def recorded(*args: Any, name: str = name, apply: Any = function.apply) -> Any:
-            seen[name] = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
-            result = apply(*args)
-            seen[f"result of {name}"] = [(result[0] if name == "_Gate" else result).dtype]
-            return result
-
-        monkeypatch.setattr(function, "apply", recorded)
-    trainer = _trainer("mxd", "medium")
-    gradients: list[Tensor] = []  # a step frees them
-    parameters = list(trainer.layer.parameters())
-    for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(lambda each: gradients.append(each.grad))
-    output = trainer.train_step(_batch())
-    assert seen.keys() == {"_Gate", "_Mix", "result of _Gate", "result of _Mix"}
-    assert {dtype for dtypes_seen in seen.values() for dtype in dtypes_seen} == {torch.float32}
-    assert [gradient.dtype for gradient in gradients] == [torch.float32] * len(parameters)
-    assert output.output_TO.dtype == torch.float32
 
 
 def _batch() -> MlpActivations:

@@ -21,11 +21,6 @@ def test_the_interval_has_the_theoretical_width() -> None:
     assert interval.high - interval.low == pytest.approx(theory, rel=0.1)
 
 
-def test_a_constant_has_no_width() -> None:
-    interval = Bootstrap(10, 100, seed=0).mean(np.full(10, 0.25))
-    assert (interval.value, interval.low, interval.high) == pytest.approx((0.25, 0.25, 0.25))
-
-
 def test_a_ratio_is_paired() -> None:
     interval = Bootstrap(200, 500, seed=0).ratio(2 * VALUES_S, VALUES_S)
     assert (interval.value, interval.low, interval.high) == pytest.approx((2, 2, 2))

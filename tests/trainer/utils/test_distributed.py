@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from subprocess import Popen
+from subprocess import CompletedProcess, Popen
 from threading import Timer
 from typing import Any
 
@@ -37,13 +37,7 @@ from mxd.trainer.errors import PeerLostError, SilentError, UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.tensor_files import read_rows
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import (
-    ExampleRecord,
-    IndexRecord,
-    MetricRecord,
-    RunRecord,
-    SequenceRecord,
-)
+from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, MetricRecord, RunRecord, SequenceRecord
 from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainingRun
@@ -100,9 +94,15 @@ def check_same_weights(world: World, left: str, right: str) -> None:
         torch.testing.assert_close(value, pair[1][name], rtol=1e-4, atol=1e-5, msg=name)
 
 
+def succeeding(*words: str, entry: Any = main, processes: int = 2) -> list[CompletedProcess[str]]:
+    """Ends of the processes of a command that succeeds."""
+    done = run_processes(entry, *words, processes=processes)
+    assert [one.returncode for one in done] == [0] * processes, [one.stderr for one in done]
+    return done
+
+
 def test_two_processes_equal_one(world: World, flags_of_run: list[str]) -> None:
-    both = run_processes(main, "train", *flags_of_run, "--name", "two", "--json")
-    assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
+    both = succeeding("train", *flags_of_run, "--name", "two", "--json")
     assert json.loads("".join(one.stdout for one in both))["tokens"] == 24 * 64
     check_same_weights(world, "whole", "two")
     for ours, theirs in zip(rows(world, MetricRecord, "whole"), rows(world, MetricRecord, "two"), strict=True):
@@ -112,16 +112,14 @@ def test_two_processes_equal_one(world: World, flags_of_run: list[str]) -> None:
     assert mxd(["index", "whole", *index]) == 0
     kinds = (ExpertRecord, ExampleRecord, SequenceRecord, IndexRecord)
     alone = {kind: rows(world, kind, "whole") for kind in kinds}
-    both = run_processes(main, "index", "whole", *index, "--json")
-    assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
+    both = succeeding("index", "whole", *index, "--json")
     assert json.loads("".join(one.stdout for one in both))["tokens"] == 2400
     for kind in kinds:
         assert rows(world, kind, "whole") == alone[kind], kind
 
 
 def test_sharded_experts_equal_a_single_process(world: World, flags_of_run: list[str]) -> None:
-    done = run_processes(main, "train", *flags_of_run, "--name", "spread", "--parallel", "experts")
-    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    succeeding("train", *flags_of_run, "--name", "spread", "--parallel", "experts")
     check_same_weights(world, "spread", "whole")
     # Each process wrote its own rows.
     spread, whole = (checkpoint_of(world, name) for name in ("spread", "whole"))
@@ -166,8 +164,7 @@ def test_sharded_experts_resume_with_more_processes_and_with_one(world: World, f
     assert checkpoint_of(world, "moved").name == "checkpoint-7", [one.stderr for one in stopped]
     assert len(Run.load("moved", world.data).layer.gate.weight) == 40
     shutil.copytree(folder, world.data / "kept")
-    again = run_processes(main, "train", *flags, *name, "--resume", processes=3)
-    assert [one.returncode for one in again] == [0, 0, 0], [one.stderr for one in again]
+    succeeding("train", *flags, *name, "--resume", processes=3)
     three = Run.load("moved", world.data).layer.state_dict()
     shutil.rmtree(folder)
     shutil.move(world.data / "kept", folder)
@@ -179,8 +176,7 @@ def test_sharded_experts_resume_with_more_processes_and_with_one(world: World, f
 
 
 def test_a_sharded_language_model_trains_the_same_layer(world: World, flags_of_run: list[str]) -> None:
-    done = run_processes(main, "train", *flags_of_run, "--name", "shared", "--shard-model", "fsdp")
-    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    succeeding("train", *flags_of_run, "--name", "shared", "--shard-model", "fsdp")
     check_same_weights(world, "shared", "whole")
 
 
@@ -188,8 +184,7 @@ def test_a_sharded_language_model_writes_the_same_cache(world: World, flags_of_r
     def words(name: str) -> list[str]:
         return ["train", *flags_of_run, "--name", name, "--cache", str(world.data / f"cache-{name}")]
 
-    done = run_processes(main, *words("tp"), "--shard-model", "tp")
-    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    succeeding(*words("tp"), "--shard-model", "tp")
     assert mxd(words("alone")) == 0
     caches = [ActivationCache.open(world.data / f"cache-{name}", torch.device("cpu")) for name in ("tp", "alone")]
     shared, alone = caches
@@ -220,8 +215,7 @@ def sweep_without_averages() -> None:
 @pytest.mark.usefixtures("whole_sweep")
 def test_each_process_trains_its_own_runs(world: World, flags_of_run: list[str]) -> None:
     flags = [*flags_of_run, *SWEEP]
-    done = run_processes(sweep_without_averages, "train", *flags, "--name", "spread-l{layer}-{method}", "--json")
-    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    done = succeeding("train", *flags, "--name", "spread-l{layer}-{method}", "--json", entry=sweep_without_averages)
     names = [f"spread-l{layer}-{method}" for method in ("mxd", "batch-topk-mxd", "transcoder") for layer in (1, 2)]
     results = json.loads("".join(one.stdout for one in done))
     assert sorted(result["run"] for result in results) == sorted(names)
@@ -333,8 +327,7 @@ def with_a_slow_database() -> None:
 
 def test_the_others_wait_for_the_main_process_without_a_time_limit(world: World, flags_of_run: list[str]) -> None:
     cache = str(world.data / "cache")
-    done = run_processes(with_a_slow_database, "train", *flags_of_run, "--name", "cached", "--cache", cache)
-    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    done = succeeding("train", *flags_of_run, "--name", "cached", "--cache", cache, entry=with_a_slow_database)
     assert not [line for one in done for line in one.stderr.splitlines() if "deprecated" in line]
     assert mxd(["train", *flags_of_run, "--name", "cached-alone", "--cache", cache]) == 0
     check_same_weights(world, "cached", "cached-alone")
@@ -366,8 +359,7 @@ def test_a_cache_survives_the_death_of_a_process(world: World, flags_of_run: lis
     assert "because process 1 ended without a message" in main_one.stderr
     assert (manifest("died").complete_buffers, len(manifest("died").files)) == (1, 2)
     assert mxd(words("died")) == 0
-    done = run_processes(main, *words("survived"))
-    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    succeeding(*words("survived"))
     assert manifest("died").files == manifest("survived").files
     check_same_weights(world, "died", "survived")
 
@@ -448,22 +440,6 @@ def test_a_process_that_waits_for_its_turn_ends_soon_after_sigterm(monkeypatch: 
     assert told == [signal.SIGTERM] * 2, "and it is back"
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_the_shards_of_a_step_are_the_step(world: World, world_size: int) -> None:
-    stream = StreamSpec.from_configs([world.config()])
-    whole = [batch[1].input_TI for batch in batches(LiveActivations(world.language_model), stream, 5)]
-    shares = [
-        [
-            batch[1].input_TI
-            for batch in batches(LiveActivations(world.language_model), stream, 5, ProcessGroup(rank, world_size))
-        ]
-        for rank in range(world_size)
-    ]
-    assert len(whole) == 24 - 5
-    for step, rows_TI in enumerate(whole):
-        torch.testing.assert_close(torch.cat([share[step] for share in shares]), rows_TI, rtol=1e-5, atol=1e-6)
-
-
 def test_a_step_that_cannot_be_divided_evenly(world: World) -> None:
     config: TrainConfig = world.config()
     with pytest.raises(UserError, match="multiple of 48"):
@@ -516,12 +492,7 @@ def meeting(monkeypatch: pytest.MonkeyPatch, kind: str | None, local_rank: int, 
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [
-        ("cuda", [3, "cpu:gloo,cuda:nccl"]),
-        ("xpu", [3, "cpu:gloo,xpu:xccl"]),
-        ("mps", ["gloo"]),
-        (None, ["gloo"]),
-    ],
+    [("cuda", [3, "cpu:gloo,cuda:nccl"]), ("xpu", [3, "cpu:gloo,xpu:xccl"]), ("mps", ["gloo"]), (None, ["gloo"])],
 )
 def test_the_tensors_of_gpus_travel_through_their_own_backend(
     kind: str | None, expected: list[int | str], monkeypatch: pytest.MonkeyPatch

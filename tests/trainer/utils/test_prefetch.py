@@ -22,11 +22,6 @@ def test_items_and_order_are_unchanged(items: list[int | None], depth: int) -> N
     assert threads() == []
 
 
-def test_items_are_computed_in_another_thread() -> None:
-    thread_names = list(prefetch((threading.current_thread().name for _ in range(3)), 2))
-    assert all(name.startswith("prefetch") for name in thread_names)
-
-
 def test_exceptions_are_raised_in_order() -> None:
     def items() -> Iterator[int]:
         yield 1

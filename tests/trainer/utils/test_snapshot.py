@@ -7,19 +7,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
-from mxd.trainer.errors import UserError
-from mxd.trainer.utils.snapshot import (
-    Block,
-    Grid,
-    Histogram,
-    Lines,
-    Origin,
-    Pair,
-    Snapshot,
-    Table,
-    Token,
-)
+from mxd.trainer.errors import UserError, check_overrides
+from mxd.trainer.utils.display import html_table, labelled_values, suggest
+from mxd.trainer.utils.snapshot import Block, Grid, Histogram, Lines, Origin, Pair, Snapshot, Table, Token
 
 ROOT = Path(__file__).parents[3]
 HOSTILE = (
@@ -99,3 +91,40 @@ def test_files_are_html_or_markdown(tmp_path: Path) -> None:
     assert snapshot.save(tmp_path / "page.md").read_text("utf-8") == snapshot.markdown()
     with pytest.raises(UserError, match=r"'.*page\.pdf'\. Supported file types: \.html, \.md"):
         snapshot.save(tmp_path / "page.pdf")
+
+
+NASTY = '<script>alert("x")</script>&\n'
+
+
+def test_all_text_is_escaped() -> None:
+    html = labelled_values([(NASTY, NASTY)]) + html_table([NASTY], [])
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") == 3
+    assert '"x"' not in html
+
+
+def test_the_nearest_name_is_suggested() -> None:
+    assert suggest("stear", ["steer", "serve"]) == " Did you mean 'steer'?"
+    assert suggest("xyz", ["steer", "serve"]) == ""
+
+
+class Base:
+    def kept(self) -> int:
+        return 0
+
+
+def test_overrides_are_checked() -> None:
+    @check_overrides
+    class Fine(Base):
+        @override
+        def kept(self) -> int:
+            return 1
+
+    assert Fine().kept() == 1
+    with pytest.raises(UserError, match="Base of the installed tests has no renamed"):
+
+        @check_overrides
+        class Broken(Base):
+            @override
+            def renamed(self) -> int:  # type: ignore[misc]  # what the check is for
+                return 1

@@ -9,7 +9,6 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.ablation import build_ablations
-from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.sampled_examples import (
     density_matched_experts,
     get_indexed_run,
@@ -18,14 +17,13 @@ from mxd.trainer.analysis.sampled_examples import (
     sample_examples,
     share_sequences,
 )
-from mxd.trainer.config import AblationConfig, IndexConfig
+from mxd.trainer.config import AblationConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import AblationRecord, IndexRecord, utc_now
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
-from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.layers import random_layer
 from tests.helpers.runs import World
 
@@ -36,9 +34,13 @@ SETTINGS = AblationConfig(examples_per_bin=2)
 def indexed_run(world: World, run: Run) -> Run:
     """An indexed run whose layer is random, so that every expert matters."""
     run.__dict__["layer"] = random_layer(widths=(16, 24, 16), num_experts=40, k=4)
-    index = IndexConfig.model_validate({"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2})
-    build_index(run, index, world.language_model, world.database)
+    world.index(run)
     return run
+
+
+def measure(world: World, run: Run, config: AblationConfig = SETTINGS, callbacks: Callbacks = NO_CALLBACKS) -> int:
+    """Number of measured experts."""
+    return build_ablations(run, config, world.language_model, world.database, callbacks=callbacks).experts
 
 
 def read_ablations(world: World) -> list[AblationRecord]:
@@ -47,7 +49,7 @@ def read_ablations(world: World) -> list[AblationRecord]:
 
 
 def test_effects_equal_those_of_whole_forward_passes(world: World, run: Run) -> None:
-    build_ablations(run, SETTINGS, world.language_model, world.database)
+    measure(world, run)
     records = read_ablations(world)
     with Session(world.database) as session:
         record = get_indexed_run(session, run.name)
@@ -92,17 +94,20 @@ def changed_log_p(
         return world.language_model.logits(torch.tensor([ids]))[0, position].log_softmax(-1)
 
 
-def test_weights_sum_to_the_active_tokens(world: World, run: Run) -> None:
+def test_weights_sum_to_the_active_tokens_and_random_experts_have_a_similar_density(world: World, run: Run) -> None:
     with Session(world.database) as session:
         record = get_indexed_run(session, run.name)
-        examples = sample_examples(session, record, 2)
+        examples, activity = sample_examples(session, record, 2), read_activity(session, record)
         active = {row.expert: row.active_tokens for row in session.scalars(select(ExpertRecord))}
     for expert in np.unique(examples.expert).tolist():
         assert examples.weight[examples.expert == expert].sum() == pytest.approx(active[expert])
+    others = density_matched_experts(activity, seed=3)
+    order = {expert: rank for rank, expert in enumerate(activity.active.tolist())}
+    assert all(others[expert] != expert and abs(order[others[expert]] - rank) <= 8 for expert, rank in order.items())
 
 
 def test_the_expert_table_has_the_columns_it_is_sorted_by(world: World, run: Run) -> None:
-    result = build_ablations(run, SETTINGS, world.language_model, world.database)
+    experts = measure(world, run)
     with Session(world.database) as session:
         rows = session.execute(
             select(ExpertRecord, AblationRecord).join(
@@ -113,7 +118,7 @@ def test_the_expert_table_has_the_columns_it_is_sorted_by(world: World, run: Run
         unmeasured = session.scalar(
             select(func.count()).select_from(ExpertRecord).where(ExpertRecord.output_share == 0)
         )
-    assert result.experts == len(rows) > 10
+    assert experts == len(rows) > 10
     assert unmeasured == 40 - len(rows)
     for expert, ablation in rows:
         assert (expert.loss_increase, expert.kl_amplified) == (ablation.loss_increase, ablation.kl_amplified)
@@ -123,56 +128,40 @@ def test_the_expert_table_has_the_columns_it_is_sorted_by(world: World, run: Run
 
 
 def test_a_feature_always_adds_the_same_direction(world: World) -> None:
-    train_layer(world.config(method="transcoder"), world.data, world.database, world.language_model)
-    run = Run.load("small", world.data)
-    index = IndexConfig.model_validate({"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2})
-    build_index(run, index, world.language_model, world.database)
-    build_ablations(run, SETTINGS, world.language_model, world.database)
+    run = world.train(method="transcoder")
+    world.index(run)
+    measure(world, run)
     assert all(ablation.input_dependence < 1e-4 for ablation in read_ablations(world))
 
 
 def test_results_are_reproducible_and_a_new_index_deletes_them(world: World, run: Run) -> None:
     first = build_ablations(run, SETTINGS, world.language_model, world.database)
     assert build_ablations(run, SETTINGS, world.language_model, world.database) == first
-    index = IndexConfig.model_validate({"text": world.text, "tokens": 320, "top_examples": 3, "examples_per_bin": 2})
-    build_index(run, index, world.language_model, world.database)
+    world.index(run, tokens=320)
     assert read_ablations(world) == []
 
 
-def test_random_experts_have_a_similar_density(world: World, run: Run) -> None:
-    with Session(world.database) as session:
-        activity = read_activity(session, get_indexed_run(session, run.name))
-    others = density_matched_experts(activity, seed=3)
-    order = {expert: rank for rank, expert in enumerate(activity.active.tolist())}
-    assert all(others[expert] != expert and abs(order[others[expert]] - rank) <= 8 for expert, rank in order.items())
-
-
 def test_missing_inputs_are_reported(world: World) -> None:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    run = Run.load("small", world.data)
+    run = world.train()
     with pytest.raises(UserError, match="mxd index small"):
-        build_ablations(run, SETTINGS, world.language_model, world.database)
-    index = IndexConfig.model_validate({"text": world.text, "tokens": 320, "examples_per_bin": 0})
-    build_index(run, index, world.language_model, world.database)
+        measure(world, run)
+    world.index(run, examples_per_bin=0)
     with pytest.raises(UserError, match="examples-per-bin 1"):
-        build_ablations(run, SETTINGS, world.language_model, world.database)
-    index = IndexConfig.model_validate({"text": world.text, "tokens": 320, "examples_per_bin": 1})
-    build_index(run, index, world.language_model, world.database)
+        measure(world, run)
+    world.index(run, examples_per_bin=1)
     with pytest.raises(CancelledError):
-        build_ablations(
-            run, SETTINGS, world.language_model, world.database, callbacks=Callbacks(is_cancelled=lambda: True)
-        )
+        measure(world, run, callbacks=Callbacks(is_cancelled=lambda: True))
     assert read_ablations(world) == []
 
 
 def test_chosen_experts_are_measured_with_their_random_experts_and_keep_the_others(world: World, run: Run) -> None:
-    build_ablations(run, SETTINGS, world.language_model, world.database)
+    measure(world, run)
     before = {record.expert: record for record in read_ablations(world)}
     first = next(iter(before))
     chosen = AblationConfig(examples_per_bin=2, experts=(first,))
-    result = build_ablations(run, chosen, world.language_model, world.database)
+    experts = measure(world, run, chosen)
     after = {record.expert: record for record in read_ablations(world)}
-    assert result.experts == len({first, before[first].random_expert})
+    assert experts == len({first, before[first].random_expert})
     assert after.keys() == before.keys()
     for expert, record in after.items():
         assert record.kl_amplified == pytest.approx(before[expert].kl_amplified, rel=1e-4, abs=1e-7)
@@ -185,7 +174,7 @@ def test_effects_of_an_earlier_index_are_not_stored(world: World, run: Run) -> N
             session.execute(update(IndexRecord).values(created_at=utc_now()))
 
     with pytest.raises(UserError, match="was indexed again or removed meanwhile"):
-        build_ablations(run, SETTINGS, world.language_model, world.database, callbacks=Callbacks(index_again))
+        measure(world, run, callbacks=Callbacks(index_again))
     assert read_ablations(world) == []
 
 
@@ -211,7 +200,7 @@ def test_all_experts_are_measured_on_active_tokens_of_few_sequences(
 def test_interventions_in_rows_of_their_own_bound_the_rows_of_a_forward_pass(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build_ablations(run, SETTINGS, world.language_model, world.database)
+    measure(world, run)
     appended = read_ablations(world)
     rows: list[int] = []
     residual = world.language_model.residual
@@ -222,7 +211,7 @@ def test_interventions_in_rows_of_their_own_bound_the_rows_of_a_forward_pass(
 
     monkeypatch.setattr(world.language_model, "can_append_variants", lambda _layer: False)
     monkeypatch.setattr(world.language_model, "residual", counted)
-    build_ablations(run, SETTINGS, world.language_model, world.database)
+    measure(world, run)
     assert max(rows) == 1 + 4 * 16
     for one, other in zip(appended, read_ablations(world), strict=True):
         assert other.kl_ablated == pytest.approx(one.kl_ablated, rel=1e-3, abs=1e-6)

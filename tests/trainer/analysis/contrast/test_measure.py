@@ -12,28 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 from mxd.trainer.analysis.contrast import ContrastMeasurement, NamedText, contrast, text_of_file, text_of_kind
-from mxd.trainer.analysis.rate_ratios import (
-    DocumentCounts,
-    RateRatios,
-    pearson3_p_values,
-    q_values,
-    rate_ratios,
-)
+from mxd.trainer.analysis.rate_ratios import DocumentCounts, RateRatios, pearson3_p_values, q_values, rate_ratios
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig, TextConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.runs import World, run_of, small_world
+from tests.helpers.runs import World, run_of
 
 FEW = ContrastConfig(min_tokens=5, min_units=2, shown=100)
 WORDS = (("red", "fox", "ran", "the"), ("blue", "dog", "sat", "very"))
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A tiny language model with a text."""
-    return small_world(tmp_path)
 
 
 def random_texts(words: tuple[str, ...], seed: int, documents: int = 40) -> list[str]:
@@ -185,13 +173,6 @@ def test_intervals_include_the_true_ratio(sizes: tuple[int, int], ratio: float) 
     ratios, chosen_N = compared(sizes, ratio)
     covered_N = (ratios.low_N <= np.log(ratio)) & (np.log(ratio) <= ratios.high_N)
     assert covered_N[chosen_N].mean() >= 0.93
-
-
-def test_a_difference_is_found() -> None:
-    ratios, chosen_N = compared((60, 60), ratio=4.0)
-    found = q_values(ratios.p_value_N[chosen_N]) <= 0.05
-    assert found.mean() > 0.6
-    assert (ratios.log_ratio_N[chosen_N][found] > 0).mean() > 0.99
 
 
 def test_swapped_texts_invert_the_ratio() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import Engine, func, inspect, select, text
+from sqlalchemy import Engine, inspect, select, text
 from sqlalchemy.orm import Session
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -91,8 +91,8 @@ def test_the_index_equals_brute_force(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tokens_per_batch: int
 ) -> None:
     monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", tokens_per_batch)
-    config = settings(world)
-    result = build_index(run, config, world.language_model, world.database)
+    config = settings(world, seed=tokens_per_batch)
+    result = world.index(run, seed=tokens_per_batch)
     brute = BruteForce(world, run, config)
     assert result.tokens == brute.ids_SL.size == 640
     assert result.active_experts == len(brute.active)
@@ -121,27 +121,15 @@ def test_gaps_in_token_ids_move_no_occurrence_to_another_expert(world: World) ->
     assert len(tokenizer) == 257
     model = LanguageModel(AutoModelForCausalLM.from_config(config, dtype=torch.float32), tokenizer, "gaps")
     gapped = replace(world, language_model=model)
-    train_layer(gapped.config(), gapped.data, gapped.database, model)
-    run = Run.load("small", gapped.data)
-    index_config = settings(gapped)
-    build_index(run, index_config, model, gapped.database)
-    brute = BruteForce(gapped, run, index_config)
+    run = gapped.train()
+    gapped.index(run)
+    brute = BruteForce(gapped, run, settings(gapped))
     assert 900 in brute.ids_SL
     with Session(gapped.database) as session:
         for row in read_experts(session):
             check_statistics(row, brute)
     assert token_bytes(tokenizer)[900] == b"e"  # type: ignore[index]
     assert Vocabulary(tokenizer).exact_matches("e") == [vocabulary["E"], 900]
-
-
-def test_the_seed_chooses_the_documents(world: World, run: Run) -> None:
-    chosen = []
-    for seed in (0, 1):
-        build_index(run, settings(world, seed=seed), world.language_model, world.database)
-        with Session(world.database) as session:
-            rows = session.scalars(select(SequenceRecord).order_by(SequenceRecord.sequence))
-            chosen.append([row.token_ids for row in rows])
-    assert chosen[0] != chosen[1]
 
 
 def check_statistics(row: ExpertRecord, brute: BruteForce) -> None:
@@ -186,46 +174,8 @@ def check_examples(session: Session, row: ExpertRecord, brute: BruteForce, confi
         assert all(low <= example.activation < high for example in in_bin)
 
 
-def test_the_same_text_and_seed_give_the_same_index(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def snapshot() -> list[tuple[object, ...]]:
-        with Session(world.database) as session:
-            columns = [column for column in ExampleRecord.__table__.columns if column.name != "id"]
-            return sorted(tuple(row) for row in session.execute(select(*columns)))
-
-    build_index(run, settings(world), world.language_model, world.database)
-    first = snapshot()
-    monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", 7 * 16)
-    build_index(run, settings(world), world.language_model, world.database)
-    assert snapshot() == first
-
-
-def test_a_new_index_replaces_the_previous_one(world: World, run: Run) -> None:
-    build_index(run, settings(world), world.language_model, world.database)
-    build_index(
-        run, settings(world, tokens=160, top_examples=1, examples_per_bin=0), world.language_model, world.database
-    )
-    with Session(world.database) as session:
-        index = session.scalars(select(IndexRecord)).one()
-        examples = session.scalar(select(func.count()).select_from(ExampleRecord))
-        searchable = session.scalar(text(f"SELECT count(*) FROM {search_table(index.run_id)}_docsize"))
-        assert (index.tokens, index.examples) == (160, examples)
-        assert searchable == examples == index.active_experts
-
-
-def test_a_failed_index_leaves_the_previous_one(world: World, run: Run) -> None:
-    build_index(run, settings(world), world.language_model, world.database)
-    with pytest.raises(UserError, match="repeat"):
-        build_index(run, settings(world, tokens=10_000_000), world.language_model, world.database)
-    with pytest.raises(CancelledError):
-        build_index(
-            run, settings(world), world.language_model, world.database, callbacks=Callbacks(is_cancelled=lambda: True)
-        )
-    with Session(world.database) as session:
-        assert session.scalars(select(IndexRecord)).one().tokens == 640
-
-
 def test_text_around_the_peak_can_be_searched(world: World, run: Run) -> None:
-    build_index(run, settings(world), world.language_model, world.database)
+    world.index(run)
     with Session(world.database) as session:
         run_id = session.scalars(select(RunRecord.id)).one()
         table = search_table(run_id)
@@ -242,7 +192,7 @@ def test_text_around_the_peak_can_be_searched(world: World, run: Run) -> None:
 def test_a_copied_run_is_registered(world: World, run: Run) -> None:
     with writing(world.database) as session:
         session.delete(session.scalars(select(RunRecord)).one())
-    build_index(run, settings(world), world.language_model, world.database)
+    world.index(run)
     with Session(world.database) as session:
         assert session.scalars(select(RunRecord)).one().status == "finished"
 
@@ -256,7 +206,7 @@ def test_readers_see_the_previous_index_and_its_search_until_the_new_one_is_writ
             tokens = session.scalar(select(IndexRecord.tokens))
             return experts_with(session, run_id, ["fox"]).tolist(), tokens
 
-    build_index(run, settings(world), world.language_model, world.database)
+    world.index(run)
     before = visible()
     assert before[0]
     meanwhile = []
@@ -267,7 +217,10 @@ def test_readers_see_the_previous_index_and_its_search_until_the_new_one_is_writ
 
     monkeypatch.setattr(save_module, "index_search", fails)
     with pytest.raises(UserError, match="disk is full"):
-        build_index(run, settings(world, tokens=1280), world.language_model, world.database)
+        world.index(run, tokens=1280)
+    with pytest.raises(CancelledError):
+        callbacks = Callbacks(is_cancelled=lambda: True)
+        build_index(run, settings(world), world.language_model, world.database, callbacks=callbacks)
     assert [*meanwhile, visible()] == [before, before]
 
 
@@ -282,9 +235,10 @@ def read_rows(database: Engine, table: type[Base]) -> list[tuple[object, ...]]:
 def test_postgresql_and_sqlite_store_the_same_index(world: World, run: Run, postgresql_server: Server) -> None:
     other = open_trainer_database(postgresql_server.new())
     register_run(run, other)
-    for _ in range(2):  # the second replaces the first
-        build_index(run, settings(world), world.language_model, other)
-    build_index(run, settings(world), world.language_model, world.database)
+    both = (world, replace(world, database=other))
+    for tokens in (160, 640):  # the second replaces the first
+        for each in both:
+            each.index(run, tokens=tokens)
     for table in (IndexRecord, ExpertRecord, SequenceRecord, ExampleRecord, RoutedRecord):
         rows = read_rows(other, table)
         assert rows
@@ -301,7 +255,7 @@ def test_postgresql_and_sqlite_store_the_same_index(world: World, run: Run, post
 def test_steerability_is_the_price_of_one_unit_and_later_searches_need_no_backward_pass(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build_index(run, settings(world), world.language_model, world.database)
+    world.index(run)
     prices = unit_prices(world.language_model, [Run.load("small", world.data)])["small"]
     with Session(world.database) as session:
         rows = session.execute(select(ExpertRecord.p99, ExpertRecord.steerability).order_by(ExpertRecord.expert)).all()
@@ -322,7 +276,7 @@ def test_a_language_model_without_gradients_leaves_steerability_empty(
         raise UserError("4 residual streams")
 
     monkeypatch.setattr(save_module, "activation_prices", refuse)
-    build_index(run, settings(world), world.language_model, world.database)
+    world.index(run)
     assert Run.load("small", world.data).prices == {}
     with Session(world.database) as session:
         assert set(session.scalars(select(ExpertRecord.steerability))) == {None}
@@ -338,8 +292,7 @@ def test_the_index_of_a_cache_equals_brute_force(
     world: World, cache: ActivationCache, monkeypatch: pytest.MonkeyPatch, tokens: int, per_batch: int
 ) -> None:
     monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", per_batch)
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    run = Run.load("small", world.data)
+    run = world.train()
     ids_SL = np.concatenate(list(cache.token_ids(world.text, world.language_model.tokenizer)))
     inputs_TI = torch.cat([cache.activations(1, index).input_TI for index in range(3)])
     captured = capture_layers(world.language_model, [1], ids_SL)[1].input_TI

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxd.trainer.analysis.indexing.examples import SelectedExamples, TopExamples
+from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, TopExamples
 from mxd.trainer.analysis.indexing.statistics import ActivePairs, ExpertStatistics, Ints, active_pairs
 from mxd.trainer.layers.base import Routing
+from mxd.trainer.storage.database.column_types import pack_routed, unpack_routed
 
 EXPERTS, LENGTH = 6, 5
 
@@ -78,15 +79,6 @@ def test_examples_do_not_depend_on_batches_parts_and_pruning(
         assert np.array_equal(getattr(statistics, name), getattr(together, name)), name
 
 
-def test_pairs_are_ordered_for_every_k() -> None:
-    pairs, token_P = active_pairs(random_routing(0, 9), LENGTH, np.arange(9) * 2)
-    rows = list(zip(*(field.tolist() for field in pairs[:3]), strict=True))
-    assert rows == sorted(rows)
-    assert (pairs.activation > 0).all()
-    assert set(pairs.sequence.tolist()) <= set(range(0, 18, 2))
-    assert token_P.tolist() == [s // 2 * LENGTH + p for _, s, p in rows]
-
-
 def test_ranks_follow_the_activations_not_the_gate() -> None:
     """A gate without a top-k has its experts by id."""
     routing = Routing(torch.tensor([[0.0, 2.0, 0.5, 3.0], [1.0, 0.0, 4.0, 0.0]]), torch.arange(4).expand(2, 4))
@@ -111,3 +103,68 @@ def test_random_examples_are_a_fair_sample() -> None:
     assert drawn.sum() == 500 * 20
     assert drawn.std() == pytest.approx(5, rel=0.2)
     assert drawn.max() < 25 + 5 * 5
+
+
+WINDOW = 4
+
+
+def batch(first: int, count: int, generator: np.random.Generator) -> ActivePairs:
+    """Two active experts on every token, random activations."""
+    sequence, position = np.divmod(np.repeat(np.arange(count * WINDOW), 2), WINDOW)
+    tokens = len(sequence)
+    return ActivePairs(
+        expert=np.tile(np.array([3, 5], np.int32), tokens // 2),
+        sequence=(sequence + first).astype(np.int32),
+        position=position.astype(np.uint16),
+        activation=generator.random(tokens).astype(np.float32),
+        rank=np.zeros(tokens, np.uint16),
+    )
+
+
+def sampled(batches: list[int], capacity: int, seed: int = 0) -> RoutedSample:
+    sample = RoutedSample(seed, WINDOW, tokens=capacity * WINDOW)
+    generator, first = np.random.default_rng(0), 0
+    for count in batches:
+        sample.add(batch(first, count, generator), np.zeros((count, WINDOW), np.int64), np.arange(first, first + count))
+        first += count
+    return sample
+
+
+def test_the_choice_does_not_depend_on_batches() -> None:
+    one, other = sampled([30], capacity=7), sampled([4, 1, 20, 5], capacity=7)
+    assert one.sequences == other.sequences
+    assert len(one.sequences) == 7
+    assert sampled([30], capacity=7, seed=1).sequences != one.sequences
+
+
+def test_experts_are_sorted_by_activation() -> None:
+    pairs = batch(0, 1, np.random.default_rng(3))
+    sample = RoutedSample(0, WINDOW)
+    sample.add(pairs, np.zeros((1, WINDOW), np.int64), np.arange(1))
+    counts, experts = sample.active_experts(0)
+    assert counts.tolist() == [2] * WINDOW
+    strongest = [pairs.expert[2 * token + pairs.activation[2 * token :][:2].argmax()] for token in range(WINDOW)]
+    assert experts[::2].tolist() == strongest
+
+
+@pytest.mark.parametrize("num_experts", [1 << 16, (1 << 16) + 1])
+def test_packing_is_lossless(num_experts: int) -> None:
+    counts, experts = np.array([0, 2, 1]), np.array([0, num_experts - 1, 7])
+    unpacked = unpack_routed(*pack_routed(counts, experts, num_experts), num_experts)
+    assert [part.tolist() for part in unpacked] == [counts.tolist(), experts.tolist()]
+
+
+def test_two_processes_merge_to_the_sample_of_one() -> None:
+    whole, first, second = (RoutedSample(0, WINDOW, tokens=7 * WINDOW) for _ in range(3))
+    generator = np.random.default_rng(0)
+    for number in range(8):
+        pairs, numbers = batch(4 * number, 4, generator), np.arange(4 * number, 4 * number + 4)
+        token_ids = np.arange(16).reshape(4, WINDOW) + number
+        for sample in (whole, (first, second)[number % 2]):
+            sample.add(pairs, token_ids, numbers)
+    first.merge(second)
+    assert first.sequences == whole.sequences
+    for sequence in whole.sequences:
+        np.testing.assert_array_equal(first.token_ids[sequence], whole.token_ids[sequence])
+        for one, other in zip(first.active_experts(sequence), whole.active_experts(sequence), strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -11,16 +11,9 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.labelling import llm_explainer as module
 from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES
-from mxd.trainer.analysis.labelling.llm_explainer import (
-    Endpoint,
-    EndpointError,
-    ExplainResult,
-    explain_experts,
-)
-from mxd.trainer.config import IndexConfig
+from mxd.trainer.analysis.labelling.llm_explainer import Endpoint, EndpointError, ExplainResult, explain_experts
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run import Run
@@ -69,7 +62,7 @@ def serve() -> Iterator[Callable[[Answer], str]]:
 
 @pytest.fixture(name="run")
 def indexed_run(world: World, run: Run) -> Run:
-    build_index(run, IndexConfig(text=world.text, tokens=3_000), world.language_model, world.database)
+    world.index(run, tokens=3_000, examples_per_bin=3, top_examples=20)
     return run
 
 

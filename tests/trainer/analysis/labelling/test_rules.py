@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.analysis.labelling.features import FEATURES, FeatureExtractor, Vocabulary
+from mxd.trainer.analysis.labelling.features import FEATURES, FeatureExtractor, Vocabulary, token_kind
 from mxd.trainer.analysis.labelling.rules import (
     ActiveTokens,
     BackgroundTokens,
@@ -16,10 +17,8 @@ from mxd.trainer.analysis.labelling.rules import (
     describe_rule,
     find_rules,
     label_experts,
-    matches,
     score_rule,
 )
-from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
@@ -51,20 +50,14 @@ def find_label(text: list[str], active: list[int]) -> str:
     return describe_rule(best.rule, extractor.vocabularies)
 
 
-def test_a_token(text: list[str]) -> None:
-    label = find_label(text, [index for index, word in enumerate(text) if word == " fox"])
-    assert label == "“fox”"
-
-
-def test_a_token_after_another(text: list[str]) -> None:
-    active = [index for index in range(1, TOKENS) if text[index] == " fox" and text[index - 1] == " red"]
-    label = find_label(text, active)
-    assert label == "“fox” after “red”"
-
-
-def test_tokens_after_a_token(text: list[str]) -> None:
-    label = find_label(text, [index for index in range(1, TOKENS) if text[index - 1] == " der"])
-    assert label == "After “der”"
+def test_tokens_after_tokens_are_described(text: list[str]) -> None:
+    pairs = list(enumerate(pairwise(text), start=1))
+    for label, active in {
+        "“fox”": [index for index, (_, word) in pairs if word == " fox"],
+        "“fox” after “red”": [index for index, pair in pairs if pair == (" red", " fox")],
+        "After “der”": [index for index, (before, _) in pairs if before == " der"],
+    }.items():
+        assert find_label(text, active) == label
 
 
 def test_random_activity_gives_no_good_rule(text: list[str]) -> None:
@@ -72,18 +65,6 @@ def test_random_activity_gives_no_good_rule(text: list[str]) -> None:
     tokens = np.sort(np.random.default_rng(1).choice(TOKENS, 40, replace=False))
     (best,) = find_rules(background, [ActiveTokens(tokens, tokens, 0.01)])
     assert best is None or best.objective < 0.2
-
-
-def test_matching_equals_the_mask(text: list[str]) -> None:
-    background = BackgroundTokens(FeatureExtractor("<end>").extract(text), np.arange(TOKENS))
-    token = background.features_FT[FEATURES.index("token")]
-    rule = (
-        Condition(FEATURES.index("token"), (int(token[3]), int(token[5]))),
-        Condition(FEATURES.index("before"), (int(background.features_FT[FEATURES.index("before"), 3]),)),
-    )
-    expected = np.flatnonzero(matches(background.features_FT, rule, np.arange(TOKENS)))
-    assert sorted(background.matching(rule).tolist()) == expected.tolist()
-    assert 3 in expected
 
 
 def test_undefined_scores_are_none(text: list[str]) -> None:
@@ -117,7 +98,7 @@ def labels(world: World) -> list[AutomaticLabelRecord]:
 
 
 def test_labels_are_stored_with_scores_and_replaced(world: World, run: Run) -> None:
-    build_index(run, IndexConfig(text=world.text, tokens=3_000), world.language_model, world.database)
+    world.index(run, tokens=3_000)
     result = label_experts(run, world.database)
     stored = labels(world)
     assert len(stored) == result.labelled > 0
@@ -131,17 +112,14 @@ def test_labels_are_stored_with_scores_and_replaced(world: World, run: Run) -> N
     assert {label.expert for label in stored} <= active
     assert label_experts(run, world.database).labelled == result.labelled
     assert [label.label for label in labels(world)] == [label.label for label in stored]
-    build_index(run, IndexConfig(text=world.text, tokens=640), world.language_model, world.database)
+    world.index(run)
     assert labels(world) == []
 
 
-def test_a_run_without_an_index_is_an_error(world: World, run: Run) -> None:
+def test_a_run_without_an_index_is_an_error_and_cancelling_changes_nothing(world: World, run: Run) -> None:
     with pytest.raises(UserError, match="mxd index small"):
         label_experts(run, world.database)
-
-
-def test_cancelling_changes_nothing(world: World, run: Run) -> None:
-    build_index(run, IndexConfig(text=world.text, tokens=3_000), world.language_model, world.database)
+    world.index(run, tokens=3_000)
     with pytest.raises(CancelledError):
         label_experts(run, world.database, callbacks=Callbacks(is_cancelled=lambda: True))
     assert labels(world) == []
@@ -169,3 +147,77 @@ def describe(**features: list[str]) -> str:
 )
 def test_a_document_separator_is_named(features: dict[str, list[str]], label: str) -> None:
     assert describe(**features) == label
+
+
+END = "<|end|>"
+
+
+def values(texts: list[str], feature: str) -> list[str]:
+    """Values of a feature for each token."""
+    extractor = FeatureExtractor(END)
+    numbers = extractor.extract(texts)[FEATURES.index(feature)]
+    return [extractor.vocabularies[feature].texts[number] for number in numbers]
+
+
+def test_words_span_several_tokens() -> None:
+    assert values([" el", " pe", "que", "ño", "."], "word") == ["el", "pequeño", "pequeño", "pequeño", ""]
+
+
+def test_preceding_tokens() -> None:
+    texts = ["according", " to", " Law", "."]
+    assert values(texts, "before") == ["", "according", "to", "law"]
+    assert values(texts, "before_two") == ["", "", "according to", "to law"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "kind"),
+    [
+        (" 42", "42", "numbers"),
+        ("\n\n", "", "line breaks"),
+        ("   ", "", "spaces"),
+        ("(", "", "opening brackets"),
+        ("“", "", "quotation marks"),
+        (",", "", "punctuation"),
+        ("+", "", "signs"),
+        (" The", "the", "capitalised words"),
+        (" the", "the", "words"),
+        (" pe", "pequeño", "beginnings of words"),
+        ("que", "pequeño", "middles of words"),
+        ("ño", "pequeño", "word endings"),
+        (" A", "a", "capital letters"),
+    ],
+)
+def test_kinds_of_tokens(text: str, word: str, kind: str) -> None:
+    assert token_kind(text, word) == kind
+
+
+def test_starts() -> None:
+    texts = [END, "One", " fox", ".", " Two", "\n", "three"]
+    assert values(texts, "start") == [
+        "",
+        "the start of a document",
+        "",
+        "",
+        "the start of a sentence",
+        "",
+        "the start of a line",
+    ]
+
+
+def test_enclosing_brackets() -> None:
+    assert values(["f", "(", "a", ")", " b"], "inside") == ["", "", "brackets", "brackets", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("the cat and the dog were not there", "English"),
+        ("der Hund und die Katze sind nicht da", "German"),
+        ("le chat et le chien ne sont pas dans la maison", "French"),
+        ("def f ( self ) : return None", "Python code"),
+        ("42 17 39", ""),
+    ],
+)
+def test_languages(text: str, language: str) -> None:
+    texts = [f" {word}" for word in text.split()]
+    assert set(values(texts, "language")) == {language}

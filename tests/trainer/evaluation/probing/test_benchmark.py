@@ -26,7 +26,6 @@ from mxd.trainer.evaluation.benchmark import (
 )
 from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.runs import World
 
@@ -58,9 +57,7 @@ class Package:
 def runs(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """Two runs of the same layer, beside a package whose scores are known."""
     monkeypatch.setattr(benchmark, "SaeProbes", Package)
-    for name, seed in (("small", 0), ("other", 1)):
-        train_layer(world.config(name=name, seed=seed, tokens=128), world.data, world.database, world.language_model)
-    return [Run.load(name, world.data) for name in ("small", "other")]
+    return [world.train(name, seed=seed, tokens=128) for seed, name in enumerate(("small", "other"))]
 
 
 def run(

@@ -23,8 +23,6 @@ from mxd.trainer.evaluation.probing import (
     top_candidates,
 )
 from mxd.trainer.storage.database.tables import ProbeRecord
-from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.runs import World
 
@@ -85,8 +83,7 @@ def labels(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("level", ["text", "token"])
 def test_a_run_is_probed_and_the_result_stored(world: World, labels: str, level: str) -> None:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    run = Run.load("small", world.data)
+    run = world.train()
     for _ in range(2):
         result = probe(run, make_config(labels, level=level), world.language_model, world.database, NO_CALLBACKS)
     assert set(result["classes"]) == {"digits", "letters"}
@@ -99,8 +96,7 @@ def test_a_run_is_probed_and_the_result_stored(world: World, labels: str, level:
 
 
 def test_features_are_means_over_the_tokens_of_the_text(world: World, labels: str) -> None:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    layer = Run.load("small", world.data).layer
+    layer = world.train().layer
     config = make_config(labels)
     examples = collect_examples(config, world.language_model, 1, layer, NO_CALLBACKS)
     tokenizer = world.language_model.tokenizer

@@ -66,10 +66,7 @@ def test_a_missing_database_is_reported(postgresql_server: Server) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "CREATE TRIGGER evil AFTER INSERT ON notes BEGIN DELETE FROM notes; END",
-        "CREATE VIEW evil AS SELECT 1",
-    ],
+    ["CREATE TRIGGER evil AFTER INSERT ON notes BEGIN DELETE FROM notes; END", "CREATE VIEW evil AS SELECT 1"],
 )
 def test_a_foreign_file_with_triggers_or_views_is_rejected(tmp_path: Path, statement: str) -> None:
     file = tmp_path / "mxd.sqlite"

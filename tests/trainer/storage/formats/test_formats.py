@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from mxd.backend.cli.main import run
-from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import Edit, IndexConfig, Sampling, SteeringConfig
+from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import SteeredGeneration
@@ -117,8 +117,7 @@ def test_an_imported_run_can_be_indexed_routed_and_steered(
     save(world.data.parent / place, monkeypatch)
     result, language_model, run = imported(world, world.data.parent / place, "gpt2")
     assert (result.format, result.layer) == (case.split()[0], 1)
-    index = build_index(run, IndexConfig(text=world.text, tokens=2048), language_model, world.database)
-    assert index.examples > 0
+    assert replace(world, language_model=language_model).index(run, tokens=2048).examples > 0
     routing = route(language_model, run, "The bridge may have cracked.")
     active = [expert for token in routing.tokens for expert in token.experts]
     assert active and all(expert.activation > 0 for expert in active)
@@ -167,48 +166,33 @@ def recorded(database: Engine) -> RunRecord:
         return session.scalars(select(RunRecord)).one()
 
 
-@pytest.mark.parametrize("case", ["mxd-checkpoint", "mxd-checkpoint glu", "mxd-checkpoint swish"])
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_a_checkpoint_reads_the_norm_before_its_weight(
-    world: World, monkeypatch: pytest.MonkeyPatch, case: str, family: str
+MLP_INPUT: list[Any] = [(case, "gpt2", {}, True) for case in FORMATS if not case.startswith("mxd")]
+NORM: list[Any] = [
+    (case, family, {}, False) for case in FORMATS if case.startswith("mxd") for family in ("gpt2", "llama")
+]
+FOLDED = [
+    ("saelens skip", family, {"hook_name": f"blocks.1.{hook}", "model_from_pretrained_kwargs": kwargs}, affine)
+    for family, hook, kwargs, affine in (
+        ("gpt2", "ln2.hook_normalized", {"fold_ln": True}, False),
+        ("llama", "ln2.hook_normalized", {}, False),
+        ("gpt2", "mlp.hook_in", {"fold_ln": True}, False),
+        ("gpt2", "ln2.hook_out", {"fold_ln": False}, True),
+        ("llama", "ln2.hook_out", {"fold_ln": True}, False),
+    )
+]
+
+
+@pytest.mark.parametrize(("case", "family", "metadata", "affine"), MLP_INPUT + NORM + FOLDED)
+def test_a_layer_reads_the_norm_before_or_after_its_weight(
+    world: World, monkeypatch: pytest.MonkeyPatch, case: str, family: str, metadata: dict[str, Any], affine: bool
 ) -> None:
+    """SAELens folds weights of norms into the model by default, where it has a name for the norm's output."""
     place, save = FORMATS[case]
-    writes = save(world.data.parent / place, monkeypatch)
-    _, language_model, run = imported(world, world.data.parent / place, family)
-    norm = norm_of(language_model)
-    wanted = log_probabilities(language_model, norm, normalized(norm, affine=False), writes)
-    assert_replaced(language_model, run, wanted)
-
-
-@pytest.mark.parametrize("case", [case for case in FORMATS if not case.startswith("mxd")])
-def test_a_transcoder_has_the_input_of_the_mlp(world: World, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    place, save = FORMATS[case]
-    writes = save(world.data.parent / place, monkeypatch)
-    _, language_model, run = imported(world, world.data.parent / place, "gpt2")
-    norm = norm_of(language_model)
-    assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, True), writes))
-
-
-@pytest.mark.parametrize(("family", "kwargs"), [("llama", {}), ("gpt2", {"fold_ln": True})])
-def test_saelens_norm_weights_follow_the_language_model(world: World, family: str, kwargs: dict[str, bool]) -> None:
-    source = world.data.parent / "one"
-    writes = save_saelens(source, "skip_transcoder", metadata={"model_from_pretrained_kwargs": kwargs})
+    source = world.data.parent / place
+    writes = save_saelens(source, "skip_transcoder", metadata=metadata) if metadata else save(source, monkeypatch)
     _, language_model, run = imported(world, source, family)
     norm = norm_of(language_model)
-    assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, False), writes))
-
-
-@pytest.mark.parametrize(
-    ("family", "hook", "folded"),
-    [("gpt2", "mlp.hook_in", True), ("gpt2", "ln2.hook_out", False), ("llama", "ln2.hook_out", True)],
-)
-def test_saelens_folds_norms_whatever_the_hook_is(world: World, family: str, hook: str, folded: bool) -> None:
-    source = world.data.parent / "one"
-    kwargs = {"hook_name": f"blocks.1.{hook}", "model_from_pretrained_kwargs": {"fold_ln": folded}}
-    writes = save_saelens(source, "skip_transcoder", metadata=kwargs)
-    _, language_model, run = imported(world, source, family)
-    norm = norm_of(language_model)
-    assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, not folded), writes))
+    assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, affine), writes))
 
 
 def test_saelens_names_modules_of_hugging_face_models(world: World) -> None:
