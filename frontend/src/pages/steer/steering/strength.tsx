@@ -66,6 +66,9 @@ function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | un
   return { ...work, measure, stop, result: isMeasured ? done.event : null };
 }
 
+/** Share of the tokens that come while the prompt is read, which is slower than what follows. */
+const PROMPT_SHARE = 0.08;
+
 interface ProgressProps {
   readonly progress: StrengthSweepProgressEvent | null;
   readonly strengths: number;
@@ -89,8 +92,11 @@ function Progress({ progress, strengths }: ProgressProps) {
               : "Scoring the texts";
   return (
     <label className="dim sweep-progress">
-      {step} <progress {...(tokens > 0 && { value: tokens / total })} />
-      {tokens > 0 && <Remaining done={tokens} total={total} every={1} />}
+      <span>
+        {step}
+        {tokens > total * PROMPT_SHARE && <Remaining done={tokens} total={total} every={1} />}
+      </span>
+      <progress {...(tokens > 0 && { value: tokens / total })} />
     </label>
   );
 }
