@@ -234,23 +234,14 @@ class TextCounter:
         self._parts.append(sums.merged())
         self.tokens_done += int(counts_SL.sum())
 
-    def counts(self) -> DocumentCounts:
-        """Return the counts of all documents."""
+    def counts(self) -> tuple[Ints, _Sums]:
+        """Return the number of tokens of each document, [D], and the sums of all documents."""
         lengths = np.array([len(ids) - 1 for ids in self.text.sequences])
-        keys, counts, activations = (np.concatenate(fields) for fields in zip(*self._parts, strict=True))
-        summed = _Sums(keys, counts, activations).merged()
-        return DocumentCounts(
-            tokens_D=np.bincount(self.units, lengths).astype(np.int64),
-            document_P=summed.key_P // self.num_experts,
-            expert_P=summed.key_P % self.num_experts,
-            count_P=summed.count_P,
-            activation_P=summed.activation_P,
-            num_experts=self.num_experts,
-        )
+        summed = _Sums._make(np.concatenate(fields) for fields in zip(*self._parts, strict=True)).merged()
+        return np.bincount(self.units, lengths).astype(np.int64), summed
 
     def examples(self, expert: int) -> Iterator[ContrastExample]:
         """Yield the strongest examples of an expert."""
-        self._selected = self._selected or self._top.prune(self._statistics)
         selected = self._selected = self._selected or self._top.prune(self._statistics)
         rows = slice(*np.searchsorted(selected.expert, [expert, expert + 1]))
         for index in range(rows.start, min(rows.stop, rows.start + self._max_examples)):
@@ -363,16 +354,18 @@ class ContrastMeasurement:
         )
 
     def _counts(self) -> tuple[DocumentCounts, Mask]:
-        a, b = (side.counts() for side in self._sides)
+        (tokens_a, a), (tokens_b, b) = (side.counts() for side in self._sides)
+        num_experts = self.run.layer.config.num_experts
+        key_P = np.concatenate([a.key_P, b.key_P + len(tokens_a) * num_experts])  # documents of b follow those of a
         counts = DocumentCounts(
-            tokens_D=np.concatenate([a.tokens_D, b.tokens_D]),
-            document_P=np.concatenate([a.document_P, b.document_P + len(a.tokens_D)]),
-            expert_P=np.concatenate([a.expert_P, b.expert_P]),
+            tokens_D=np.concatenate([tokens_a, tokens_b]),
+            document_P=key_P // num_experts,
+            expert_P=key_P % num_experts,
             count_P=np.concatenate([a.count_P, b.count_P]),
             activation_P=np.concatenate([a.activation_P, b.activation_P]),
-            num_experts=a.num_experts,
+            num_experts=num_experts,
         )
-        return counts, np.arange(len(counts.tokens_D)) < len(a.tokens_D)
+        return counts, np.arange(len(counts.tokens_D)) < len(tokens_a)
 
 
 def _described(ratios: RateRatios, experts_E: Ints) -> list[ContrastedExpert]:

@@ -22,7 +22,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -39,11 +39,9 @@ from torch import Tensor
 from mxd.trainer.config.analysis import BENCHMARK_SUMMARY, BenchmarkConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.benchmark_results import Benchmark, BenchmarkDifference, BenchmarkScore, BenchmarkSettings
-from mxd.trainer.evaluation.probing import random_gate_weights, recorded_inputs, to_dense
+from mxd.trainer.evaluation.probing import LayerUnits, capture_units, random_gate_weights
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
-from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.ops import gate
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats
@@ -171,29 +169,6 @@ def _stand_ins() -> Iterator[None]:
 TOKENS_PER_BATCH = 2048
 
 
-@dataclass(frozen=True)
-class LastTokens:
-    """Activations of one layer's MLP on the last token of each text."""
-
-    mlp: MlpActivations
-    """Inputs [R, I] and outputs [R, O]."""
-    neuron_RH: Tensor
-    """Input of the down projection."""
-
-    @torch.no_grad()
-    def experts(self, sparse_layer: SparseLayer) -> Tensor:
-        """Activations [R, N] of all experts."""
-        routing = sparse_layer.route(self.mlp.inputs_for(sparse_layer))
-        return to_dense(routing.activations_TK, routing.indices_TK, sparse_layer.config.num_experts).cpu()
-
-    @torch.no_grad()
-    def random_gate(self, sparse_layer: SparseLayer, seed: int) -> Tensor:
-        """Activations [R, N] of an untrained gate with the layer's N and K."""
-        weight_NI, bias_N = random_gate_weights(sparse_layer, seed)
-        k = min(sparse_layer.config.k, len(bias_N))
-        return to_dense(*gate(self.mlp.input_TI, weight_NI, bias_N, k), len(bias_N)).cpu()
-
-
 @torch.no_grad()
 def last_tokens(
     texts: Sequence[str],
@@ -202,21 +177,26 @@ def last_tokens(
     tokens: int,
     start_token: str | None,
     callbacks: Callbacks,
-) -> dict[int, LastTokens]:
-    """Capture several layers in one forward pass per text, which reads the start token and the last ``tokens``."""
+) -> dict[int, LayerUnits]:
+    """Capture several layers on the last token of each text, in one forward pass per text, which reads the start token
+    and the last ``tokens``."""
     start, count = start_token_id(language_model.tokenizer, start_token), min(tokens, language_model.max_tokens - 1)
     encoded = language_model.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     rows = [after_start(start, ids[-count:]) for ids in encoded]
     order, parts = sorted(range(len(rows)), key=lambda row: len(rows[row])), []
     for batch in _batches(order, rows):
         callbacks.check_cancelled("Stopped. The finished data sets are kept; run the same command to continue.")
-        parts.append(_capture([rows[row] for row in batch], layers, language_model))
+        # Padding follows the texts, so a causal language model does not see it.
+        width = len(rows[batch[-1]])
+        ids_BT = torch.tensor([rows[row] + rows[row][:1] * (width - len(rows[row])) for row in batch])
+        last_B = torch.tensor([index * width + len(rows[row]) - 1 for index, row in enumerate(batch)])
+        parts.append(capture_units(language_model, layers, ids_BT, last_B))
     position_R = torch.tensor(order).argsort()
     joined = {}
     for layer in layers:
-        columns = zip(*((*part[layer].mlp, part[layer].neuron_RH) for part in parts), strict=True)
-        values = [torch.cat(column)[position_R.to(column[0].device)] for column in columns]
-        joined[layer] = LastTokens(MlpActivations(*values[:2]), values[2])
+        columns = zip(*((*part[layer].mlp, part[layer].neuron_TH) for part in parts), strict=True)
+        *mlp, neuron_TH = (torch.cat(column)[position_R.to(column[0].device)] for column in columns)
+        joined[layer] = LayerUnits(MlpActivations(*mlp), neuron_TH)
     return joined
 
 
@@ -229,24 +209,6 @@ def _batches(order: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[li
         batch.append(row)
     if batch:
         yield batch
-
-
-def _capture(rows: Sequence[Sequence[int]], layers: Sequence[int], model: LanguageModel) -> dict[int, LastTokens]:
-    """Capture a batch. Padding follows the texts, so a causal language model does not see it."""
-    width = max(map(len, rows))
-    ids_BT = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in rows])
-    last_B = torch.tensor([index * width + len(row) - 1 for index, row in enumerate(rows)])
-    hidden: dict[int, list[Tensor]] = {layer: [] for layer in layers}
-    with ExitStack() as stack:
-        for layer in layers:
-            stack.enter_context(recorded_inputs(model.down_projection(layer), hidden[layer].append))
-        captured = model.capture_layers(layers, ids_BT)
-    last = {}
-    for layer in layers:
-        mlp = MlpActivations(*(values.float() for values in captured[layer].rows(last_B)))
-        neuron_TH = hidden[layer][0].flatten(0, -2)
-        last[layer] = LastTokens(mlp, neuron_TH[last_B.to(neuron_TH.device)].float().cpu())
-    return last
 
 
 Scores = Mapping[str, Any]
@@ -345,8 +307,11 @@ def _probe_dataset(
             yield run.name, captured[run.config.layer].experts(run.layer)
         for layer, tokens in captured.items():
             first = next(run for run in runs if run.config.layer == layer)
-            yield _baseline("neurons", layer), tokens.neuron_RH
-            yield _baseline("random gate", layer), tokens.random_gate(first.layer, seed)
+            yield _baseline("neurons", layer), tokens.neuron_TH
+            yield (
+                _baseline("random gate", layer),
+                tokens.random_gate(first.layer, random_gate_weights(first.layer, seed)),
+            )
 
     start_token = runs[0].config.text.start_token
     captured = last_tokens(dataset.texts, layers, language_model, config.tokens, start_token, callbacks)

@@ -14,9 +14,9 @@ resamples.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.data.readers import labelled_file, read_labelled
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.ops import gate
@@ -100,95 +100,95 @@ def collect_examples(
 ) -> ProbeExamples:
     """Compute the features of every labelled text, after the run's start token or, by default, the language model's.
     Errors as ``sample_labelled``."""
-    builder = _ExampleBuilder(language_model, layer, sparse_layer, config, start_token)
-    texts = sample_labelled(config, builder.token_ids)
+    start, max_tokens = start_token_id(language_model.tokenizer, start_token), language_model.max_tokens - 1
+    max_tokens, generator = min(config.tokens, max_tokens), np.random.default_rng(config.seed)
+    random_NI = random_gate_weights(sparse_layer, config.seed)
+
+    def token_ids(text: str) -> list[int]:
+        ids: list[int] = language_model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return after_start(start, ids)[1:]
+
+    texts = sample_labelled(config, token_ids)
+    labels, numbers, rows = list[str](), list[int](), defaultdict[str, list[Features]](list)
     for number, (label, ids) in enumerate(texts):
         callbacks.check_cancelled()
-        builder.add(number, label, ids)
-        callbacks.on_progress(number + 1, len(texts), "")
-    return builder.examples()
-
-
-class _ExampleBuilder:
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        layer: int,
-        sparse_layer: SparseLayer,
-        config: ProbeConfig,
-        start_token: str | None,
-    ) -> None:
-        self.language_model, self.layer, self.sparse_layer, self.config = language_model, layer, sparse_layer, config
-        self.tokenizer = language_model.tokenizer
-        self.start_token = start_token_id(self.tokenizer, start_token)
-        self.generator = np.random.default_rng(config.seed)
-        self.random_gate = random_gate_weights(sparse_layer, config.seed)
-        self.labels: list[str] = []
-        self.texts: list[int] = []
-        self.rows: dict[str, list[Features]] = {"experts": [], "neurons": [], "random-gate": []}
-
-    def token_ids(self, text: str) -> list[int]:
-        """Token ids of a text without its start token."""
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return after_start(self.start_token, ids)[1:]
-
-    def add(self, number: int, label: str, ids: list[int]) -> None:
-        """Add the examples of a text."""
-        max_tokens = min(self.config.tokens, self.language_model.max_tokens - 1)
-        ids = ids[:max_tokens] if self.config.window == "first" else ids[-max_tokens:]
-        features = self._features([self.start_token, *ids])
-        if self.config.level == "text":  # the start token is never included
+        ids = ids[:max_tokens] if config.window == "first" else ids[-max_tokens:]
+        units = capture_units(language_model, [layer], torch.tensor([[start, *ids]]))[layer]
+        if config.level == "text":  # the start token is never included
             positions = [torch.arange(1, len(ids) + 1)]
         else:
-            chosen = self.generator.choice(len(ids), size=min(TOKENS_PER_TEXT, len(ids)), replace=False)
+            chosen = generator.choice(len(ids), size=min(TOKENS_PER_TEXT, len(ids)), replace=False)
             positions = [torch.tensor([position + 1]) for position in chosen.tolist()]
-        for kind, values_TF in features.items():
-            self.rows[kind] += [values_TF[position].mean(0).cpu().numpy() for position in positions]
-        self.labels += [label] * len(positions)
-        self.texts += [number] * len(positions)
-
-    def _features(self, ids: list[int]) -> dict[str, Tensor]:
-        """Features of each token of a text, [T, F], of each kind."""
-        hidden: list[Tensor] = []
-        with recorded_inputs(self.language_model.down_projection(self.layer), hidden.append):
-            captured = self.language_model.capture(self.layer, torch.tensor([ids]))
-        routing = self.sparse_layer.route(captured.inputs_for(self.sparse_layer).float())
-        weight_NI, bias_N = self.random_gate
-        k = min(self.sparse_layer.config.k, len(bias_N))
-        random_routing = gate(captured.input_TI.float(), weight_NI, bias_N, k)
-        return {
-            "experts": to_dense(routing.activations_TK, routing.indices_TK, self.sparse_layer.config.num_experts),
-            "neurons": hidden[0].reshape(-1, hidden[0].shape[-1]).float(),
-            "random-gate": to_dense(*random_routing, len(bias_N)),
+        features = {
+            "experts": units.experts(sparse_layer),
+            "neurons": units.neuron_TH,
+            "random-gate": units.random_gate(sparse_layer, random_NI),
         }
+        for kind, values_TF in features.items():
+            rows[kind] += [values_TF[position].mean(0).numpy() for position in positions]
+        labels += [label] * len(positions)
+        numbers += [number] * len(positions)
+        callbacks.on_progress(number + 1, len(texts), "")
+    stacked = {kind: np.stack(values).astype(np.float32) for kind, values in rows.items()}
+    return ProbeExamples(np.array(labels), np.array(numbers), stacked)
 
-    def examples(self) -> ProbeExamples:
-        """Return all added examples."""
-        features = {kind: np.stack(rows).astype(np.float32) for kind, rows in self.rows.items()}
-        return ProbeExamples(np.array(self.labels), np.array(self.texts), features)
+
+@dataclass(frozen=True)
+class LayerUnits:
+    """Activations of one layer's MLP on some tokens, and of the units that are probed."""
+
+    mlp: MlpActivations
+    """Inputs and outputs in float32."""
+    neuron_TH: Tensor
+    """Input of the down projection, on the CPU."""
+
+    @torch.no_grad()
+    def experts(self, sparse_layer: SparseLayer) -> Tensor:
+        """Activations [T, N] of all experts, on the CPU."""
+        routing = sparse_layer.route(self.mlp.inputs_for(sparse_layer))
+        return _to_dense(*routing, sparse_layer.config.num_experts)
+
+    @torch.no_grad()
+    def random_gate(self, sparse_layer: SparseLayer, weight_NI: Tensor) -> Tensor:
+        """Activations [T, N] of an untrained gate with the layer's K, on the CPU."""
+        k = min(sparse_layer.config.k, len(weight_NI))
+        return _to_dense(*gate(self.mlp.input_TI, weight_NI, weight_NI.new_zeros(len(weight_NI)), k), len(weight_NI))
 
 
-def random_gate_weights(sparse_layer: SparseLayer, seed: int) -> tuple[Tensor, Tensor]:
-    """Return weights [N, I] and biases [N] of an untrained gate of the layer's size, as a baseline without learning."""
-    config, device = sparse_layer.config, sparse_layer.table.device
+@torch.no_grad()
+def capture_units(
+    language_model: LanguageModel, layers: Sequence[int], ids_BT: Tensor, rows_R: Tensor | None = None
+) -> dict[int, LayerUnits]:
+    """Capture several layers in one forward pass, on the tokens ``rows_R`` of all B x T; by default on all of them."""
+    rows_R = torch.arange(ids_BT.numel()) if rows_R is None else rows_R
+    hidden: dict[int, Tensor] = {}
+    with ExitStack() as stack:
+        for layer in layers:
+
+            def record(_module: nn.Module, inputs: tuple[Tensor, ...], layer: int = layer) -> None:
+                hidden[layer] = inputs[0].clone()
+
+            stack.callback(language_model.down_projection(layer).register_forward_pre_hook(record).remove)
+        captured = language_model.capture_layers(layers, ids_BT)
+    units = {}
+    for layer in layers:
+        neuron_TH = hidden[layer].flatten(0, -2)
+        mlp = MlpActivations(*(values.float() for values in captured[layer].rows(rows_R)))
+        units[layer] = LayerUnits(mlp, neuron_TH[rows_R.to(neuron_TH.device)].float().cpu())
+    return units
+
+
+def random_gate_weights(sparse_layer: SparseLayer, seed: int) -> Tensor:
+    """Return weights [N, I] of an untrained gate of the layer's size, as a baseline without learning."""
+    config = sparse_layer.config
     generator = torch.Generator().manual_seed(seed)
     random_NI = torch.randn(config.num_experts, config.input_width, generator=generator) / config.input_width**0.5
-    return random_NI.to(device), torch.zeros(config.num_experts, device=device)
+    return random_NI.to(sparse_layer.table.device)
 
 
-def to_dense(activations_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:
-    """Return the activations of all experts, [T, N], with zeros for those that are not selected."""
-    return activations_TK.new_zeros(len(activations_TK), count).scatter(1, indices_TK, activations_TK)
-
-
-@contextmanager
-def recorded_inputs(module: nn.Module, record: Callable[[Tensor], None]) -> Iterator[None]:
-    """Call ``record`` with every input of a module."""
-    handle = module.register_forward_pre_hook(lambda _module, inputs: record(inputs[0].clone()))
-    try:
-        yield
-    finally:
-        handle.remove()
+def _to_dense(activations_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:
+    """Activations of all experts, [T, N], with zeros for those that are not selected."""
+    return activations_TK.new_zeros(len(activations_TK), count).scatter(1, indices_TK, activations_TK).cpu()
 
 
 Mask = npt.NDArray[np.bool_]

@@ -39,7 +39,7 @@ ours = json.loads((folder / "datasets" / f"{dataset}.json").read_text())["scores
 
 texts, layer = SaeProbes().dataset(dataset, None).texts, run.config.layer
 captured = last_tokens(texts, [layer], language_model, 16, run.config.text.start_token, NO_CALLBACKS)[layer]
-features = {name: captured.experts(run.layer), f"neurons of layer {layer}": captured.neuron_RH}
+features = {name: captured.experts(run.layer), f"neurons of layer {layer}": captured.neuron_TH}
 difference, other_units, compared = 0.0, 0, 0
 for subject, feature in features.items():
     cache, results = folder / f"cache-{len(subject)}", folder / f"results-{len(subject)}"

@@ -97,11 +97,57 @@ def trace(
         TooLongError: the text has more tokens than the language model or ``MOST_TOKENS`` allow.
         UserError: the text is empty, a run was trained on another language model, or there is no such token or expert.
     """
-    settings = CircuitConfig(prompt=config) if isinstance(config, str) else config
-    chosen = [runs] if isinstance(runs, Run) else list(runs)
-    reading = read_circuit(language_model, chosen, settings)  # the start token is that of the first
+    config = CircuitConfig(prompt=config) if isinstance(config, str) else config
+    runs = [runs] if isinstance(runs, Run) else list(runs)
+    reading = read_circuit(language_model, runs, config)  # the start token is that of the first
+    runs = sorted(runs, key=lambda run: run.config.layer)
     with float32_weights(language_model):
-        return _trace(language_model, sorted(chosen, key=lambda run: run.config.layer), settings, reading, callbacks)
+        sparse_layers = layers_of(language_model, runs)
+        functions = edited_mlps(sparse_layers, config.errors)
+        forward = differentiable_forward(language_model, sparse_layers, reading, functions)
+        reading = reading.with_token(forward)
+        value_B = reading.value(forward)
+        gradients = _gradients(forward, value_B)
+        active = sorted(active_experts(forward, gradients), key=lambda expert: -abs(expert.predicted))
+        shown = refine(language_model, reading, forward, active[: config.nodes], config.errors)
+        names = {run.config.layer: run.name for run in runs}
+        nodes = (
+            CircuitNode(
+                "target", reading.prompt_tokens - 1, None, None, None, None, float(value_B.detach()[0]), "gradient"
+            ),
+            *(
+                CircuitNode(
+                    "expert", it.position, it.layer, names[it.layer], it.expert, it.activation, it.predicted, it.method
+                )
+                for it in shown
+            ),
+        )
+        edges = _edges(forward, shown, nodes, callbacks)
+    texts = token_texts(language_model.tokenizer, list(reading.fed_ids))
+    total = sum(abs(expert.predicted) for expert in active)
+    logits_V = forward.logits_BSV[0, 0].detach()
+    probabilities_V, above_V = logits_V.softmax(-1), logits_V - logits_V.mean()
+    top = logits_V.topk(min(NUM_CANDIDATES, len(logits_V)))
+    best = single_texts(language_model, set(top.indices.tolist()))
+    return Circuit(
+        runs=tuple(run.name for run in runs),
+        layers=tuple(run.config.layer for run in runs),
+        tokens=tuple(
+            CircuitToken(id, text, start=index == 0)
+            for index, (id, text) in enumerate(zip(reading.fed_ids, texts, strict=True))
+        ),
+        prompt_tokens=reading.prompt_tokens,
+        target=reading.target,
+        label=_label(language_model, reading.target),
+        value=nodes[0].predicted,
+        candidates=tuple(
+            NextToken(id, best[id], float(probabilities_V[id]), float(above_V[id])) for id in top.indices.tolist()
+        ),
+        nodes=nodes,
+        edges=edges,
+        active=len(active),
+        retained=sum(abs(expert.predicted) for expert in active[: config.nodes]) / total if total else 0.0,
+    )
 
 
 def read_circuit(language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig) -> Reading:
@@ -146,57 +192,6 @@ def contribution(sparse_layer: SparseLayer, x_TI: Tensor, expert: ActiveExpert) 
         torch.tensor([[expert.activation]], device=x_TI.device), torch.tensor([[expert.expert]], device=x_TI.device)
     )
     return sparse_layer.contribution(dense_1M, one)[0].detach()
-
-
-def _trace(
-    language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, reading: Reading, callbacks: Callbacks
-) -> Circuit:
-    sparse_layers = layers_of(language_model, runs)
-    functions = edited_mlps(sparse_layers, config.errors)
-    forward = differentiable_forward(language_model, sparse_layers, reading, functions)
-    reading = reading.with_token(forward)
-    value_B = reading.value(forward)
-    gradients = _gradients(forward, value_B)
-    active = sorted(active_experts(forward, gradients), key=lambda expert: -abs(expert.predicted))
-    shown = refine(language_model, reading, forward, active[: config.nodes], config.errors)
-    names = {run.config.layer: run.name for run in runs}
-    nodes = (
-        CircuitNode(
-            "target", reading.prompt_tokens - 1, None, None, None, None, float(value_B.detach()[0]), "gradient"
-        ),
-        *(
-            CircuitNode(
-                "expert", it.position, it.layer, names[it.layer], it.expert, it.activation, it.predicted, it.method
-            )
-            for it in shown
-        ),
-    )
-    edges = _edges(forward, shown, nodes, callbacks)
-    texts = token_texts(language_model.tokenizer, list(reading.fed_ids))
-    total = sum(abs(expert.predicted) for expert in active)
-    logits_V = forward.logits_BSV[0, 0].detach()
-    probabilities_V, above_V = logits_V.softmax(-1), logits_V - logits_V.mean()
-    top = logits_V.topk(min(NUM_CANDIDATES, len(logits_V)))
-    best = single_texts(language_model, set(top.indices.tolist()))
-    return Circuit(
-        runs=tuple(run.name for run in runs),
-        layers=tuple(run.config.layer for run in runs),
-        tokens=tuple(
-            CircuitToken(id, text, start=index == 0)
-            for index, (id, text) in enumerate(zip(reading.fed_ids, texts, strict=True))
-        ),
-        prompt_tokens=reading.prompt_tokens,
-        target=reading.target,
-        label=_label(language_model, reading.target),
-        value=nodes[0].predicted,
-        candidates=tuple(
-            NextToken(id, best[id], float(probabilities_V[id]), float(above_V[id])) for id in top.indices.tolist()
-        ),
-        nodes=nodes,
-        edges=edges,
-        active=len(active),
-        retained=sum(abs(expert.predicted) for expert in active[: config.nodes]) / total if total else 0.0,
-    )
 
 
 def _gradients(forward: Forward, value_B: Tensor) -> dict[int, Tensor]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -410,15 +410,6 @@ class LabelScore:
 
 
 @dataclass(frozen=True)
-class Label:
-    """A rule-based label of an expert."""
-
-    expert: int
-    label: str
-    score: LabelScore
-
-
-@dataclass(frozen=True)
 class LabelResult:
     """Summary that ``mxd label`` reports."""
 
@@ -450,11 +441,29 @@ def label_experts(run: Run, database: Engine, *, callbacks: Callbacks = NO_CALLB
         run_id = record.id
         corpus = read_corpus(session, record, run.tokenizer, callbacks)
     labels = list(_find_labels(corpus, callbacks))
-    _write(database, run_id, labels)
-    return _result(run.name, corpus, labels, time.perf_counter() - started)
+    table, created = AutomaticLabelRecord, {"run_id": run_id, "labeller": LABELLER, "created_at": utc_now()}
+    with writing(database) as session:
+        session.execute(delete(table).where(table.run_id == run_id, table.labeller == LABELLER))
+        if labels:
+            session.execute(insert(table), [{**label, **created} for label in labels])
+
+    def mean(score: str) -> float | None:
+        known = [label[score] for label in labels if label[score] is not None]
+        return sum(known) / len(known) if known else None
+
+    return LabelResult(
+        run=run.name,
+        experts=int((corpus.density_N > 0).sum()),
+        labelled=len(labels),
+        balanced_accuracy=mean("balanced_accuracy"),
+        precision=mean("precision"),
+        recall=mean("recall"),
+        seconds=time.perf_counter() - started,
+    )
 
 
-def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[Label]:
+def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[dict[str, Any]]:
+    """Yield columns of ``AutomaticLabelRecord``."""
     held_out = corpus.held_out_T[corpus.sample]
     finding = BackgroundTokens(corpus.features_FT, corpus.sample[~held_out])
     testing = BackgroundTokens(corpus.features_FT, corpus.sample[held_out])
@@ -471,7 +480,8 @@ def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[Label]:
                 held_out_part = splits[expert].testing
                 score = score_rule(best.rule, testing, held_out_part.positives_P, held_out_part.active)
                 num_labels += 1
-                yield Label(expert, describe_rule(best.rule, corpus.extractor.vocabularies), score)
+                label = describe_rule(best.rule, corpus.extractor.vocabularies)
+                yield {"expert": expert, "label": label, **asdict(score)}
         done = min(start + EXPERTS_AT_A_TIME, len(experts))
         callbacks.on_progress(done, len(experts), f"{num_labels:,} labels")
 
@@ -510,30 +520,4 @@ def score_rule(rule: Rule, testing: BackgroundTokens, examples: Indices, active:
         precision=true_positives / len(matched) if len(matched) else None,
         recall=true_positives / len(active) if len(active) else None,
         test_examples=len(examples),
-    )
-
-
-def _write(database: Engine, run_id: int, labels: list[Label]) -> None:
-    table = AutomaticLabelRecord
-    with writing(database) as session:
-        session.execute(delete(table).where(table.run_id == run_id, table.labeller == LABELLER))
-        created = {"run_id": run_id, "labeller": LABELLER, "created_at": utc_now()}
-        rows = [{"expert": it.expert, "label": it.label, **asdict(it.score), **created} for it in labels]
-        if rows:
-            session.execute(insert(table), rows)
-
-
-def _result(run: str, corpus: Corpus, labels: list[Label], seconds: float) -> LabelResult:
-    def mean(values: list[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return LabelResult(
-        run=run,
-        experts=int((corpus.density_N > 0).sum()),
-        labelled=len(labels),
-        balanced_accuracy=mean([label.score.balanced_accuracy for label in labels]),
-        precision=mean([label.score.precision for label in labels]),
-        recall=mean([label.score.recall for label in labels]),
-        seconds=seconds,
     )

@@ -25,6 +25,7 @@ from mxd.trainer.evaluation.benchmark import (
     write_saebench,
 )
 from mxd.trainer.evaluation.benchmark_results import Benchmark
+from mxd.trainer.evaluation.probing import random_gate_weights
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.runs import World
@@ -76,7 +77,7 @@ def test_last_tokens_are_those_of_each_text_alone(world: World) -> None:
             torch.testing.assert_close(found[layer].mlp.input_TI[row], expected.input_TI[-1])
             torch.testing.assert_close(found[layer].mlp.output_TO[row], expected.output_TO[-1])
             down = world.language_model.down_projection(layer)
-            torch.testing.assert_close(down(found[layer].neuron_RH[row]), expected.output_TO[-1])
+            torch.testing.assert_close(down(found[layer].neuron_TH[row]), expected.output_TO[-1])
 
 
 def test_experts_and_random_gate_have_k_active_units(world: World, runs: list[Run]) -> None:
@@ -84,10 +85,12 @@ def test_experts_and_random_gate_have_k_active_units(world: World, runs: list[Ru
     layer = runs[0].layer
     expected = layer.route(found.mlp.input_TI)
     torch.testing.assert_close(found.experts(layer).gather(1, expected.indices_TK), expected.activations_TK.detach())
-    for feature_RF in (found.experts(layer), found.random_gate(layer, 0)):
+    for feature_RF in (found.experts(layer), found.random_gate(layer, random_gate_weights(layer, 0))):
         assert feature_RF.shape == (len(TEXTS), 40)
         assert ((feature_RF != 0).sum(1) <= 4).all()
-    assert not torch.equal(found.random_gate(layer, 0), found.random_gate(layer, 1))
+    assert not torch.equal(
+        found.random_gate(layer, random_gate_weights(layer, 0)), found.random_gate(layer, random_gate_weights(layer, 1))
+    )
 
 
 def test_every_subject_is_compared_with_the_first_run(world: World, runs: list[Run], tmp_path: Path) -> None:
