@@ -56,18 +56,6 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 NUM_INTERVENTIONS = 4
 
 
-class Interventions(NamedTuple):
-    """Experts to intervene on and the token of each; each field [M]."""
-
-    position: Tensor
-    expert: Tensor
-    unit: Tensor
-    """99th percentile of the expert's activation, u_n."""
-    random_expert: Tensor
-    random_unit: Tensor
-    """99th percentile of the random expert's activation, u_m."""
-
-
 class InterventionEffects(NamedTuple):
     """Effects at each example, [M], in nats."""
 
@@ -95,14 +83,12 @@ def measure_interventions(
     layer: int,
     sparse_layer: SparseLayer,
     ids: list[int],
-    interventions: Interventions,
-    seed: int,
+    added: Interventions,
 ) -> InterventionEffects:
     """Apply all interventions to the sequence ``ids``: as variants of its tokens, or as rows where that cannot be."""
-    positions_M = interventions.position
+    positions_M = added.position_M
     prefix = ids[: int(positions_M.max()) + 1]
     position_R = positions_M.repeat(NUM_INTERVENTIONS)
-    added = _AddedVectors(interventions, seed)
     with ExitStack() as stack:
         variants, num_rows = list[Tensor](), 1 + len(position_R)
         if language_model.can_append_variants(layer):
@@ -133,15 +119,21 @@ def measure_interventions(
 
 
 @dataclass(eq=False)
-class _AddedVectors:
-    """Addition of interventions to the MLP's output, for each example and intervention at its variant or in its row."""
+class Interventions:
+    """Additions to the MLP's output, for each example and intervention at its variant or in its row."""
 
-    interventions: Interventions
+    position_M: Tensor
+    expert_M: Tensor
+    unit_M: Tensor
+    """99th percentile of the expert's activation, u_n."""
+    random_expert_M: Tensor
+    random_unit_M: Tensor
+    """99th percentile of the random expert's activation, u_m."""
     seed: int
 
     def __call__(self, layer_pass: LayerPass) -> Tensor:
         """Added vectors, [1, T + 4 M, O], or [1 + 4 M, T, O] if each has a row behind the original one."""
-        index_M = self.interventions.position.to(layer_pass.x_STI.device)
+        index_M = self.position_M.to(layer_pass.x_STI.device)
         added_RO = self._vectors(layer_pass.at(index_M))
         added_STO = added_RO.new_zeros(*layer_pass.x_STI.shape[:2], added_RO.shape[1])
         if len(added_STO) == 1:
@@ -154,19 +146,18 @@ class _AddedVectors:
     def _vectors(self, tokens: LayerPass) -> Tensor:
         """The vectors of each intervention at its token, [4 M, O]."""
         device = tokens.dense_PM.device
-        of = self.interventions
 
         def contribution(expert_M: Tensor, activation_M: Tensor) -> Tensor:
             activation_M1 = activation_M.to(tokens.dense_PM).unsqueeze(1)
             return tokens.contribution(Routing(activation_M1, expert_M.to(device).unsqueeze(1)))
 
-        is_expert_MK = tokens.routing.indices_TK == of.expert.to(device).unsqueeze(1)
+        is_expert_MK = tokens.routing.indices_TK == self.expert_M.to(device).unsqueeze(1)
         norms_MK = tokens.sparse_layer.contribution_norms(tokens.dense_PM, tokens.routing)
         self.share_M = (norms_MK * is_expert_MK).sum(dim=1) / norms_MK.sum(dim=1).clamp_min(1e-12)
         activation_M = (tokens.routing.activations_TK * is_expert_MK).sum(dim=1)
-        self.contribution_MO = contribution(of.expert, activation_M)
-        amplified_MO = contribution(of.expert, of.unit)
-        random_MO = contribution(of.random_expert, of.random_unit)
+        self.contribution_MO = contribution(self.expert_M, activation_M)
+        amplified_MO = contribution(self.expert_M, self.unit_M)
+        random_MO = contribution(self.random_expert_M, self.random_unit_M)
         generator = torch.Generator().manual_seed(self.seed)
         noise_MO = F.normalize(torch.randn(amplified_MO.shape, generator=generator), dim=1).to(device)
         direction_MO = noise_MO * amplified_MO.norm(dim=1, keepdim=True)
@@ -394,15 +385,11 @@ class AblationMeasurement:
     def _effects(self, sequence: int, examples: SampledExamples) -> InterventionEffects:
         """Measure examples of one sequence."""
         random_expert = self._random_experts[examples.expert]
-        interventions = Interventions(
-            position=torch.from_numpy(examples.position),
-            expert=torch.from_numpy(examples.expert),
-            unit=torch.from_numpy(self._activity.p99[examples.expert]),
-            random_expert=torch.from_numpy(random_expert),
-            random_unit=torch.from_numpy(self._activity.p99[random_expert]),
-        )
+        units, of_random = (self._activity.p99[experts] for experts in (examples.expert, random_expert))
+        columns = (examples.position, examples.expert, units, random_expert, of_random)
         seed = int(np.random.SeedSequence([self._config.seed, sequence]).generate_state(1)[0])
+        interventions = Interventions(*map(torch.from_numpy, columns), seed)
         ids, layer = self._sequences[sequence], self._run.config.layer
-        effects = measure_interventions(self._language_model, layer, self._run.layer, ids, interventions, seed)
+        effects = measure_interventions(self._language_model, layer, self._run.layer, ids, interventions)
         # To the CPU in one go: averaging waits for every number, and a dispatched model has effects on two devices.
         return InterventionEffects(*(values.cpu() for values in effects))

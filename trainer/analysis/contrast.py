@@ -12,7 +12,7 @@ tokens, N experts, E tested experts.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -160,14 +160,6 @@ TOKENS_BEFORE, TOKENS_AFTER = 24, 40
 """Tokens of an example around its peak."""
 
 
-class Batch(NamedTuple):
-    """Sequences of a text that are routed together."""
-
-    token_ids_SL: Ints
-    lengths_S: Ints
-    sequence_ids_S: Ints
-
-
 class _Sums(NamedTuple):
     """Active tokens and summed activations by key, the document times N plus the expert."""
 
@@ -204,27 +196,23 @@ class TextCounter:
         """True if the text is routed."""
         return self._next >= len(self._order)
 
-    def next_batch(self, count: int) -> Batch:
-        """Return the next sequences, padded at the end, where no token of a text attends to the padding."""
-        ids_S = self._order[self._next : self._next + count]
+    def step(self, count: int, route: Callable[[Ints], Routing]) -> None:
+        """Route the next sequences, [S, L] token ids, and count them without padding and start tokens."""
+        first, ids_S = self._next, self._order[self._next : self._next + count]
         self._next += len(ids_S)
         sequences = [self.text.sequences[number] for number in ids_S]
         lengths_S = np.array([len(ids) for ids in sequences])
-        token_ids_SL = np.zeros((len(sequences), lengths_S.max()), np.int64)
+        # Padded at the end, where no token of a text attends to the padding.
+        token_ids_SL = np.zeros((len(sequences), length := int(lengths_S.max())), np.int64)
         for row, ids in enumerate(sequences):
             token_ids_SL[row, : len(ids)] = ids
-        return Batch(token_ids_SL, lengths_S, ids_S)
-
-    def add(self, batch: Batch, routing: Routing) -> None:
-        """Count a batch without its padding and start tokens."""
-        length = batch.token_ids_SL.shape[1]
+        routing = route(token_ids_SL)
         place_L = np.arange(length)
-        counts_SL = (place_L > 0) & (place_L < batch.lengths_S[:, None])
+        counts_SL = (place_L > 0) & (place_L < lengths_S[:, None])
         mask_T1 = torch.from_numpy(counts_SL.reshape(-1, 1)).to(routing.activations_TK.device)
         masked = Routing(routing.activations_TK * mask_T1, routing.indices_TK)
         # The places of the batches in the order are ascending, as the selection of examples needs.
-        first = self._next - len(batch.sequence_ids_S)
-        pairs, _ = active_pairs(masked, length, first + np.arange(len(batch.sequence_ids_S)))
+        pairs, _ = active_pairs(masked, length, first + np.arange(len(ids_S)))
         self._top.add(pairs, self._statistics, self._statistics.add(pairs))
         if self._top.needs_pruning:
             self._top.prune(self._statistics)
@@ -312,12 +300,13 @@ class ContrastMeasurement:
 
     def step(self, sequences: int) -> None:
         """Route the next sequences."""
-        side = next(side for side in self._sides if not side.is_done)
-        batch = side.next_batch(sequences)
         layer = self.run.config.layer
         sparse_layer = self.run.layer.to(self._language_model.device_of(layer))
-        x_TI = layer_input(sparse_layer, layer, self._language_model, batch.token_ids_SL)
-        side.add(batch, route_in_parts(sparse_layer, x_TI))
+
+        def route(token_ids_SL: Ints) -> Routing:
+            return route_in_parts(sparse_layer, layer_input(sparse_layer, layer, self._language_model, token_ids_SL))
+
+        next(side for side in self._sides if not side.is_done).step(sequences, route)
 
     def result(self) -> Contrast:
         """Compare the texts. Errors as ``contrast``."""
