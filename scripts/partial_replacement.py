@@ -22,9 +22,9 @@ from mxd.trainer.evaluation.evaluate import Evaluator
 from mxd.trainer.evaluation.interventions import (
     ORIGINAL,
     Intervention,
-    LayerInterventions,
     OutputFunction,
     constant_output,
+    layer_outputs,
     loss_increases,
     measure_losses,
 )
@@ -58,11 +58,10 @@ def measured(evaluator: Evaluator, run: Run, parts: list[float]) -> list[dict[st
     """Loss increase in nats and routing share of every part of a run, with 95 % intervals."""
     layer, sparse_layer, bootstrap = run.config.layer, run.layer, evaluator.bootstrap
     statistics = collect_statistics(evaluator, layer, sparse_layer)
-    layer_interventions = LayerInterventions(sparse_layer, statistics, ())
+    functions = layer_outputs(sparse_layer, statistics)
     interventions: list[Intervention] = [ORIGINAL, {layer: constant_output(statistics.output_O)}]
     for part in parts:
-        outputs = (layer_interventions.replaced, layer_interventions.frozen)
-        interventions += [{layer: mixed_with_mlp(output, part)} for output in outputs]
+        interventions += [{layer: mixed_with_mlp(functions[name], part)} for name in ("replaced", "frozen")]
     losses = measure_losses(evaluator, interventions)
     mean_S = loss_increases(losses, 1)
     rows: list[dict[str, object]] = []

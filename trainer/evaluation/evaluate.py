@@ -27,10 +27,10 @@ from mxd.trainer.evaluation.health import find_shared_experts, measure_health
 from mxd.trainer.evaluation.interventions import (
     ORIGINAL,
     Intervention,
-    LayerInterventions,
     Losses,
     OutputFunction,
     constant_output,
+    layer_outputs,
     loss_increases,
     measure_losses,
     zero_output,
@@ -93,8 +93,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     sparse_layer = run.at_k(config.k).to(evaluator.language_model.device_of(layer))
     statistics = collect_statistics(evaluator, layer, sparse_layer)
     shared = find_shared_experts(statistics, config.always_on)
-    interventions = LayerInterventions(sparse_layer, statistics, shared.experts)
-    measured = interventions.measured(shared)
+    measured = layer_outputs(sparse_layer, statistics, shared)
     losses = _measure_losses(evaluator, layer, statistics, tuple(measured.values()))
     increases = {name: loss_increases(losses, number) for number, name in enumerate((*BASELINES, *measured), start=1)}
     zero_S, mean_S, replaced_S = (increases[name] for name in (*BASELINES, "replaced"))
@@ -189,7 +188,7 @@ def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losse
         layer = run.config.layer
         sparse_layer = run.layer.to(evaluator.language_model.device_of(layer))
         statistics = collect_statistics(evaluator, layer, sparse_layer)
-        replaced[layer] = LayerInterventions(sparse_layer, statistics, ()).replaced
+        replaced[layer] = layer_outputs(sparse_layer, statistics)["replaced"]
         zeros[layer], means[layer] = zero_output, constant_output(statistics.output_O)
     losses = measure_losses(evaluator, [ORIGINAL, zeros, means, replaced])
     mean_S, replaced_S = loss_increases(losses, 2), loss_increases(losses, 3)

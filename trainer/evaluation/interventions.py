@@ -7,6 +7,7 @@ width, O output width, W width of the residual stream, K active, M entries of th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -40,68 +41,49 @@ def constant_output(mean_O: Tensor) -> OutputFunction:
     return lambda _x_TI, output_TO: mean_O.to(output_TO).expand_as(output_TO)
 
 
-class LayerInterventions:
-    """Output functions of one sparse layer, which share its dense output and routing."""
+def layer_outputs(
+    sparse_layer: SparseLayer, statistics: LayerStatistics, shared: SharedExperts | None = None
+) -> dict[str, OutputFunction]:
+    """Return the output functions of a sparse layer by name. They share its pass over a sequence, and those that do not
+    apply to the layer are left out.
 
-    def __init__(self, sparse_layer: SparseLayer, statistics: LayerStatistics, shared: Sequence[int]) -> None:
-        self.sparse_layer = sparse_layer
-        device = sparse_layer.table.device
-        self._typical_mixing_M = statistics.typical_mixing_M.to(device)
-        self._best_constant = statistics.best_constant
-        self._typical_dense_M = statistics.typical_dense_M.to(device)
-        self._shared_E = torch.tensor(list(shared), device=device)
-        self._pass: LayerPass | None = None
+    - replaced: output of the layer.
+    - frozen: mixing vector frozen at its median: aC of an MxD, aW_dec of a transcoder.
+    - constant: the constant mixing that fits the MLP best.
+    - constant_dense: dense output frozen at its median, so that each expert adds a fixed direction.
+    - without_shared, only_shared: the always-on experts ablated, or all others.
+    """
+    device, best = sparse_layer.table.device, statistics.best_constant
+    mixing_M, dense_M = statistics.typical_mixing_M.to(device), statistics.typical_dense_M.to(device)
+    shared_E = torch.tensor(list(shared.experts if shared and shared.always_on else ()), device=device)
+    last: list[LayerPass] = []
 
-    def measured(self, shared: SharedExperts) -> dict[str, OutputFunction]:
-        """Functions that an evaluation measures, by name; those that do not apply to the layer are left out."""
-        functions: dict[str, OutputFunction] = {"replaced": self.replaced, "frozen": self.frozen}
-        if self._best_constant is not None:
-            functions["constant"] = self.constant
-        if len(self._typical_dense_M):
-            functions["constant_dense"] = self.constant_dense
-        if shared.always_on:
-            functions |= {"without_shared": self.without_shared, "only_shared": self.only_shared}
-        return functions
-
-    def replaced(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        """Output of the layer."""
-        return self._read(x_TI, output_TO).output_PO
-
-    def frozen(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        """Output of the layer with its mixing vector frozen at its median: aC of an MxD, aW_dec of a transcoder."""
-        dense_TM = self._read(x_TI, output_TO).dense_PM
-        return self.sparse_layer.decode_mixed(dense_TM, self._typical_mixing_M.expand(len(dense_TM), -1))
-
-    def constant(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        """Output of the layer with the constant mixing that fits the MLP best."""
-        assert self._best_constant is not None
-        return self._best_constant.output(self.sparse_layer, self._read(x_TI, output_TO).dense_PM)
-
-    def constant_dense(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        """Output of the layer with its dense output frozen at its median: each expert adds a fixed direction."""
-        mixing_TM = self.sparse_layer.mixing(self._read(x_TI, output_TO).routing)
-        return self.sparse_layer.decode_mixed(self._typical_dense_M.expand(len(mixing_TM), -1), mixing_TM)
-
-    def without_shared(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        """Output of the layer with its shared experts ablated."""
-        return self._masked(x_TI, output_TO, lambda is_shared_TK: ~is_shared_TK)
-
-    def only_shared(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        """Output of the layer with all experts except the shared ones ablated."""
-        return self._masked(x_TI, output_TO, lambda is_shared_TK: is_shared_TK)
-
-    def _masked(self, x_TI: Tensor, output_TO: Tensor, mask: Callable[[Tensor], Tensor]) -> Tensor:
-        layer_pass = self._read(x_TI, output_TO)
+    def masked(layer_pass: LayerPass, is_kept: Callable[[Tensor], Tensor]) -> Tensor:
         activations_TK, indices_TK = layer_pass.routing
-        mask_TK = mask(torch.isin(indices_TK, self._shared_E))
-        return self.sparse_layer.decode(layer_pass.dense_PM, Routing(activations_TK * mask_TK, indices_TK))
+        mask_TK = is_kept(torch.isin(indices_TK, shared_E))
+        return sparse_layer.decode(layer_pass.dense_PM, Routing(activations_TK * mask_TK, indices_TK))
 
-    def _read(self, x_TI: Tensor, output_TO: Tensor) -> LayerPass:
-        """The layer's pass over a sequence, computed once per sequence."""
-        input_TI = output_TO if self.sparse_layer.reads == "mlp-output" else x_TI
-        if self._pass is None or self._pass.x_STI is not input_TI:
-            self._pass = LayerPass(self.sparse_layer, input_TI)
-        return self._pass
+    outputs: dict[str, Callable[[LayerPass], Tensor]] = {
+        "replaced": lambda it: it.output_PO,
+        "frozen": lambda it: sparse_layer.decode_mixed(it.dense_PM, mixing_M.expand(len(it.dense_PM), -1)),
+    }
+    if best is not None:
+        outputs["constant"] = lambda it: best.output(sparse_layer, it.dense_PM)
+    if len(dense_M):
+        outputs["constant_dense"] = lambda it: sparse_layer.decode_mixed(
+            dense_M.expand(len(it.mixing_PM), -1), it.mixing_PM
+        )
+    if len(shared_E):
+        outputs["without_shared"] = lambda it: masked(it, lambda is_shared_TK: ~is_shared_TK)
+        outputs["only_shared"] = lambda it: masked(it, lambda is_shared_TK: is_shared_TK)
+
+    def output(compute: Callable[[LayerPass], Tensor], x_TI: Tensor, output_TO: Tensor) -> Tensor:
+        input_TI = output_TO if sparse_layer.reads == "mlp-output" else x_TI
+        if not last or last[0].x_STI is not input_TI:
+            last[:] = [LayerPass(sparse_layer, input_TI)]
+        return compute(last[0])
+
+    return {name: partial(output, compute) for name, compute in outputs.items()}
 
 
 class Losses(NamedTuple):
