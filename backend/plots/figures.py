@@ -26,7 +26,7 @@ from mxd.backend.queries.probes import PANELS_PER_ROW, probes_of
 from mxd.backend.queries.runs import find_index, find_run, metrics_after
 from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.steering import StrengthResult, median_results
+from mxd.trainer.evaluation.steering import median_results
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord, SteeringStrengthRecord
 
@@ -339,17 +339,12 @@ def steering(session: Session, run: RunRecord) -> Figure:
         raise NoEvaluationsError(
             f"Steering with {run.name} has not been evaluated. Run 'mxd evaluate-steering {run.name}'."
         )
-    results = median_results(
-        [
-            StrengthResult(**{name: getattr(row, name) for name in StrengthResult.__dataclass_fields__})
-            for row in records
-        ]
-    )
+    results = median_results(records)
     figure = make_subplots(rows=2, cols=2, subplot_titles=[title for _, title in PANELS])
     start = results["none"][0.0]
     for panel, (field, _) in enumerate(PANELS):
         for kind, name in NAMES.items():
-            points = [(0.0, start), *sorted(results.get(kind, {}).items())]  # type: ignore[call-overload]
+            points = [(0.0, start), *sorted(results.get(kind, {}).items())]
             trace = go.Scatter(
                 x=[strength for strength, _ in points],
                 y=[figures[field] for _, figures in points],

@@ -122,6 +122,7 @@ def measure_interventions(
 class Interventions:
     """Additions to the MLP's output, for each example and intervention at its variant or in its row."""
 
+    seed: int
     position_M: Tensor
     expert_M: Tensor
     unit_M: Tensor
@@ -129,7 +130,6 @@ class Interventions:
     random_expert_M: Tensor
     random_unit_M: Tensor
     """99th percentile of the random expert's activation, u_m."""
-    seed: int
 
     def __call__(self, layer_pass: LayerPass) -> Tensor:
         """Added vectors, [1, T + 4 M, O], or [1 + 4 M, T, O] if each has a row behind the original one."""
@@ -388,7 +388,7 @@ class AblationMeasurement:
         units, of_random = (self._activity.p99[experts] for experts in (examples.expert, random_expert))
         columns = (examples.position, examples.expert, units, random_expert, of_random)
         seed = int(np.random.SeedSequence([self._config.seed, sequence]).generate_state(1)[0])
-        interventions = Interventions(*map(torch.from_numpy, columns), seed)
+        interventions = Interventions(seed, *map(torch.from_numpy, columns))
         ids, layer = self._sequences[sequence], self._run.config.layer
         effects = measure_interventions(self._language_model, layer, self._run.layer, ids, interventions)
         # To the CPU in one go: averaging waits for every number, and a dispatched model has effects on two devices.

@@ -56,10 +56,12 @@ class StrengthResult:
     """Share of generated tokens among the tokens that the expert promotes most."""
 
 
-def median_results(results: Sequence[StrengthResult]) -> dict[Kind, dict[float, dict[str, float]]]:
+def median_results(
+    results: Sequence[StrengthResult] | Sequence[SteeringStrengthRecord],
+) -> dict[str, dict[float, dict[str, float]]]:
     """Median over experts of each metric, by kind and strength."""
     names = ("kl", "loss", "self_similarity", "promoted_share")
-    medians: dict[Kind, dict[float, dict[str, float]]] = {}
+    medians: dict[str, dict[float, dict[str, float]]] = {}
     for kind, strength in dict.fromkeys((result.kind, result.strength) for result in results):
         group = [result for result in results if (result.kind, result.strength) == (kind, strength)]
         metrics = {name: float(np.median([getattr(result, name) for result in group])) for name in names}

@@ -332,67 +332,53 @@ class PrivacyData:
         train_SL, validation_SL, test_SL = ids_SL.split([half, eighth, len(ids_SL) - half - eighth])
         return cls(passages, train_SL, validation_SL, test_SL)
 
+    def retain_batch(self, tokens: int, step: int) -> EncodedTexts:
+        """About ``tokens`` tokens of the training part, in cycles over the steps."""
+        count = max(1, tokens // self.train_SL.shape[1])
+        indices = torch.arange(step * count, (step + 1) * count) % len(self.train_SL)
+        return score_all(self.train_SL[indices.unique()])
 
-class PrivacyOptimizer:
-    """Trains C and the gates of a replacement model."""
 
-    def __init__(self, model: ReplacementModel, data: PrivacyData, config: ProtectConfig) -> None:
-        self.model, self.data, self.config = model, data, config
-        self.steps = 0
-        self._best = model.snapshot()
-        self._optimizer = torch.optim.Adam(model.trainable_parameters(), lr=config.learning_rate)
-        self._initial_loss = self._validation_loss()
-        self.eval_points = [EvalPoint(0, measure_confidence(model, data.passages), 0.0)]
-        self.best = self.eval_points[0]
-
-    def step(self) -> EvalPoint:
-        """Take one step. Returns the latest measurements. Raises UserError if a loss is NaN or infinite."""
-        for parameter, gradient in zip(self.model.trainable_parameters(), self._gradients(), strict=True):
-            parameter.grad = gradient
-        self._optimizer.step()
-        self.steps += 1
-        if self.steps % self.config.check_every == 0 or self.steps >= self.config.steps:
-            loss_increase = self._validation_loss() - self._initial_loss
-            point = EvalPoint(self.steps, measure_confidence(self.model, self.data.passages), loss_increase)
-            self.eval_points.append(point)
-            distance, best = point.protected.confidence_distance, self.best.protected.confidence_distance
-            if distance < best and loss_increase <= self.config.max_added_loss:
-                self.best, self._best = point, self.model.snapshot()
-        return self.eval_points[-1]
-
-    def restore_best(self) -> EvalPoint:
-        """Load the parameters of the best step. Raises UserError if no step is better than the original runs."""
-        if self.best.step == 0:
-            last = self.eval_points[-1]
-            raise UserError(
-                f"No step reduced the confidence on the passages within a loss increase of "
-                f"{self.config.max_added_loss:g} nats elsewhere. The last step has a confidence distance of "
-                f"{last.protected.confidence_distance:.3f} and {last.loss_increase:+.3f} nats. Raise --max-added-loss, "
-                "or lower --theta or --learning-rate."
-            )
-        self.model.load(self._best)
-        return self.best
-
-    def _gradients(self) -> list[Tensor]:
-        """Gradients of the objective, with conflicts between its two parts removed."""
-        theta = self.config.theta
-        passage_loss, passage_gradients = self.model.gradient(self.data.passages, kl_from_uniform, theta)
-        with self.model.following(self.steps) as model:
-            retain_loss, retain_gradients = model.gradient(self._batch(), next_token_loss, 1 - theta)
+def optimise(
+    model: ReplacementModel, data: PrivacyData, config: ProtectConfig, callbacks: Callbacks = NO_CALLBACKS
+) -> tuple[EvalPoint, tuple[EvalPoint, ...]]:
+    """Train C and the gates of a model, and load the best step. Return its measurements, and those of all checks.
+    Raises UserError if a loss is NaN or infinite, or no step is better than the original runs."""
+    validation = score_all(data.validation_SL)
+    optimizer = torch.optim.Adam(model.trainable_parameters(), lr=config.learning_rate)
+    initial_loss = float(text_losses(model, validation).mean())
+    points = [EvalPoint(0, measure_confidence(model, data.passages), 0.0)]
+    best, weights = points[0], model.snapshot()
+    for step in range(1, config.steps + 1):
+        callbacks.check_cancelled("Cancelled; nothing was written.")
+        passage_loss, passage_gradients = model.gradient(data.passages, kl_from_uniform, config.theta)
+        with model.following(step - 1) as followed:
+            batch = data.retain_batch(config.batch_tokens, step - 1)
+            retain_loss, retain_gradients = followed.gradient(batch, next_token_loss, 1 - config.theta)
         if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
-            raise UserError(f"The loss at step {self.steps + 1} is not finite. Lower --learning-rate.")
-        return combine_gradients(passage_gradients, retain_gradients)
-
-    def _batch(self) -> EncodedTexts:
-        """Next sequences of the training part, in cycles."""
-        train_SL = self.data.train_SL
-        count = max(1, self.config.batch_tokens // train_SL.shape[1])
-        indices = torch.arange(self.steps * count, (self.steps + 1) * count) % len(train_SL)
-        return score_all(train_SL[indices.unique()])
-
-    def _validation_loss(self) -> float:
-        """Mean loss on the validation part, in nats per token."""
-        return float(text_losses(self.model, score_all(self.data.validation_SL)).mean())
+            raise UserError(f"The loss at step {step} is not finite. Lower --learning-rate.")
+        gradients = combine_gradients(passage_gradients, retain_gradients)
+        for parameter, gradient in zip(model.trainable_parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        if step % config.check_every == 0 or step == config.steps:
+            loss_increase = float(text_losses(model, validation).mean()) - initial_loss
+            points.append(EvalPoint(step, measure_confidence(model, data.passages), loss_increase))
+            is_lower = points[-1].protected.confidence_distance < best.protected.confidence_distance
+            if is_lower and loss_increase <= config.max_added_loss:
+                best, weights = points[-1], model.snapshot()
+        distance, increase = points[-1].protected.confidence_distance, points[-1].loss_increase
+        note = f"confidence distance {distance:.3f}, {increase:+.3f} nats elsewhere"
+        callbacks.on_progress(step, config.steps, note)
+    callbacks.check_cancelled("Cancelled; nothing was written.")
+    if best.step == 0:
+        raise UserError(
+            f"No step reduced the confidence on the passages within a loss increase of {config.max_added_loss:g} nats "
+            f"elsewhere. The last step has a confidence distance of {distance:.3f} and {increase:+.3f} nats. Raise "
+            "--max-added-loss, or lower --theta or --learning-rate."
+        )
+    model.load(weights)
+    return best, tuple(points)
 
 
 def relearn(
@@ -455,15 +441,7 @@ def protect(
     texts = encoded([passage.text for passage in passages])
     disjoint_SL = drop_overlapping(retain_SL, texts)
     data = PrivacyData.split(texts, disjoint_SL)
-    optimizer = PrivacyOptimizer(model, data, config)
-    for step in range(1, config.steps + 1):
-        callbacks.check_cancelled("Cancelled; nothing was written.")
-        point = optimizer.step()
-        distance, increase = point.protected.confidence_distance, point.loss_increase
-        note = f"confidence distance {distance:.3f}, {increase:+.3f} nats elsewhere"
-        callbacks.on_progress(step, config.steps, note)
-    callbacks.check_cancelled("Cancelled; nothing was written.")
-    best_step = optimizer.restore_best().step
+    best, points = optimise(model, data, config, callbacks)
 
     def compare(texts: EncodedTexts) -> ConfidenceComparison:
         return ConfidenceComparison(measure_confidence(original, texts), measure_confidence(model, texts))
@@ -484,8 +462,8 @@ def protect(
         vocabulary=next(model.predictions(texts.select(slice(0, 1))))[0].shape[-1],
         passages=len(texts),
         steps=config.steps,
-        best_step=best_step,
-        eval_points=tuple(optimizer.eval_points),
+        best_step=best.step,
+        eval_points=points,
         protected=compare(texts),
         variations=variations,
         retained=RetainLoss(
