@@ -188,8 +188,8 @@ def random_gate_weights(sparse_layer: SparseLayer, seed: int) -> Tensor:
 
 def _to_dense(activations_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:
     """Activations of all experts, [T, N], with zeros for those that are not selected."""
-    dense_TN = activations_TK.new_zeros(len(activations_TK), count)
-    return dense_TN.scatter(1, indices_TK, activations_TK).cpu()
+    dense_TN: Tensor = activations_TK.new_zeros(len(activations_TK), count).scatter(1, indices_TK, activations_TK)
+    return dense_TN.cpu()
 
 
 Mask = npt.NDArray[np.bool_]
