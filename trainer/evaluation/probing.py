@@ -146,7 +146,7 @@ class LayerUnits:
     def experts(self, sparse_layer: SparseLayer) -> Tensor:
         """Activations [T, N] of all experts, on the CPU."""
         routing = sparse_layer.route(self.mlp.inputs_for(sparse_layer))
-        return _to_dense(*routing, sparse_layer.config.num_experts)
+        return _to_dense(routing.activations_TK, routing.indices_TK, sparse_layer.config.num_experts)
 
     @torch.no_grad()
     def random_gate(self, sparse_layer: SparseLayer, weight_NI: Tensor) -> Tensor:
@@ -182,7 +182,8 @@ def random_gate_weights(sparse_layer: SparseLayer, seed: int) -> Tensor:
     """Return weights [N, I] of an untrained gate of the layer's size, as a baseline without learning."""
     config = sparse_layer.config
     generator = torch.Generator().manual_seed(seed)
-    random_NI = torch.randn(config.num_experts, config.input_width, generator=generator) / config.input_width**0.5
+    random_NI: Tensor = torch.randn(config.num_experts, config.input_width, generator=generator)
+    random_NI /= config.input_width**0.5
     return random_NI.to(sparse_layer.table.device)
 
 
