@@ -99,10 +99,6 @@ class TokenizedText:
     document_of: tuple[int, ...]
     """Index of the document of each sequence."""
 
-    def units(self, unit: Unit) -> list[int]:
-        """Index of the unit of each sequence."""
-        return list(self.document_of) if unit == "document" else list(range(len(self.sequences)))
-
     @property
     def tokens(self) -> int:
         """Number of tokens without start tokens."""
@@ -281,7 +277,10 @@ class ContrastMeasurement:
             tokenize_text(text, language_model.tokenizer, start_token, config.tokens, context_length) for text in (a, b)
         ]
         self.unit = choose_unit(texts)
-        self._sides = [TextCounter(text, text.units(self.unit), run.layer.config.num_experts, config) for text in texts]
+        self._sides = []
+        for text in texts:
+            units = text.document_of if self.unit == "document" else range(len(text.sequences))
+            self._sides.append(TextCounter(text, units, run.layer.config.num_experts, config))
 
     @property
     def tokens(self) -> int:
@@ -360,26 +359,16 @@ class ContrastMeasurement:
 def _described(ratios: RateRatios, experts_E: Ints) -> list[ContrastedExpert]:
     """Describe the tested experts: first those found, by the end of their interval that is nearer to 1."""
     a, b = ratios.a, ratios.b
-    q_E = q_values(ratios.p_value_N[experts_E])
-    ratio_N, low_N, high_N = (np.exp(values) for values in (ratios.log_ratio_N, ratios.low_N, ratios.high_N))
-    described = [
-        ContrastedExpert(
-            expert=expert,
-            active_a=int(a.active_N[expert]),
-            active_b=int(b.active_N[expert]),
-            units_a=int(a.units_N[expert]),
-            units_b=int(b.units_N[expert]),
-            density_a=float(a.active_N[expert] / a.tokens),
-            density_b=float(b.active_N[expert] / b.tokens),
-            ratio=Interval(float(ratio_N[expert]), float(low_N[expert]), float(high_N[expert])),
-            activation_ratio=float(a.activation_N[expert] / a.tokens / (b.activation_N[expert] / b.tokens))
-            if b.activation_N[expert]
-            else None,
-            p_value=float(ratios.p_value_N[expert]),
-            q_value=q_value,
-        )
-        for expert, q_value in zip(experts_E.tolist(), q_E.tolist(), strict=True)
-    ]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        activation_N = a.activation_N / a.tokens / (b.activation_N / b.tokens)
+    counts = (values_N.astype(np.int64) for values_N in (a.active_N, b.active_N, a.units_N, b.units_N))
+    columns = [values_N[experts_E].tolist() for values_N in (*counts, a.active_N / a.tokens, b.active_N / b.tokens)]
+    log_ratios = (ratios.log_ratio_N, ratios.low_N, ratios.high_N)
+    intervals = map(Interval, *(np.exp(values_N)[experts_E].tolist() for values_N in log_ratios))
+    activations = np.where(b.activation_N > 0, activation_N, None)[experts_E].tolist()
+    p_values_E = ratios.p_value_N[experts_E]
+    rest = (intervals, activations, p_values_E.tolist(), q_values(p_values_E).tolist())
+    described = list(map(ContrastedExpert, experts_E.tolist(), *columns, *rest))
     return sorted(described, key=lambda each: (not each.is_found, -each.bound, each.p_value, each.expert))
 
 

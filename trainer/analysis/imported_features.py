@@ -353,6 +353,9 @@ def _expert(index: int, feature_set: FeatureSet, vocabulary: dict[str, int], tok
     high = max(largest, *centres, 0.0) if centres else largest
     density = feature.frac_nonzero if feature else 0.0
     total, in_bins = sum(counts.values()), sum(heights[: len(centres)])
+    # Activation below which 99 % of the histogram lie.
+    place = int(np.searchsorted(np.cumsum(heights[: len(centres)]), 0.99 * sum(heights)))
+    p99 = max(0.0, centres[place]) if sum(heights) and place < len(centres) else 0.0
     weighted = sum(count * value for count, value in zip(heights, centres, strict=False))
     return {
         "expert": index,
@@ -360,20 +363,10 @@ def _expert(index: int, feature_set: FeatureSet, vocabulary: dict[str, int], tok
         "density": density,
         "mean_activation": weighted / in_bins if in_bins else 0.0,
         "max_activation": largest,
-        "p99": min(_percentile(heights, centres) or largest, largest),
+        "p99": min(p99 or largest, largest),
         "entropy": -sum(count / total * log2(count / total) for count in counts.values()),
         "top_tokens": [list(pair) for pair in counts.most_common(TOP_TOKENS)],
         "histogram": heights,
         "histogram_high": high,
         "bins": [[low, top, 0] for low, top in _intervals(examples)],
     }
-
-
-def _percentile(heights: Sequence[int], centres: Sequence[float]) -> float:
-    """Activation below which 99 % of the histogram lie; 0 for an empty one."""
-    reached, total = 0, sum(heights)
-    for count, value in zip(heights, centres, strict=False):
-        reached += count
-        if total and reached >= 0.99 * total:
-            return max(0.0, value)
-    return 0.0

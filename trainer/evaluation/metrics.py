@@ -225,68 +225,48 @@ class EvaluatedText:
 @torch.no_grad()
 def collect_statistics(text: EvaluatedText, layer: int, sparse_layer: SparseLayer) -> LayerStatistics:
     """Run the sparse layer on the MLP inputs of a text, and collect its errors and statistics."""
-    sums = _Sums(sparse_layer)
+    tokens, errors, fit = 0, SequenceErrors(), constant_mixing_fit(sparse_layer)
+    output_O = mixing_M = squares_M = _ZERO
+    active_N = torch.zeros(sparse_layer.config.num_experts, dtype=torch.int64)
+    mass_N, norm_N = torch.zeros(2, len(active_N), dtype=torch.float64)
+    first_mixings, first_dense = list[Tensor](), list[Tensor]()
     for number, part_SL in enumerate(text.ids_SL.split(SEQUENCES_PER_FORWARD)):
         with text.residuals.continued(layer, number * SEQUENCES_PER_FORWARD, part_SL) as ids_RL:
             activations = text.language_model.capture(layer, ids_RL)
         captured = MlpActivations(*(value.float() for value in activations))
-        sums.add(captured, part_SL.shape[1])
-        text.callbacks.on_progress(sums.tokens, text.ids_SL.numel(), "statistics of the experts")
-    return sums.statistics()
-
-
-class _Sums:
-    def __init__(self, sparse_layer: SparseLayer) -> None:
-        count = sparse_layer.config.num_experts
-        self.sparse_layer = sparse_layer
-        self.tokens = 0
-        self.errors = SequenceErrors()
-        self.output_O = self.mixing_M = self.squares_M = torch.zeros((), dtype=torch.float64)
-        self.active_N = torch.zeros(count, dtype=torch.int64)
-        self.mass_N = torch.zeros(count, dtype=torch.float64)
-        self.norm_N = torch.zeros(count, dtype=torch.float64)
-        self.first_mixings: list[Tensor] = []
-        self.first_dense: list[Tensor] = []
-        self.constant_fit = constant_mixing_fit(sparse_layer)
-
-    def add(self, captured: MlpActivations, length: int) -> None:
-        """Add a batch of sequences of ``length`` tokens."""
-        input_TI = captured.inputs_for(self.sparse_layer)
-        result = self.sparse_layer(input_TI)
-        self.errors.add(result.output_TO, captured.output_TO, result.routing, length)
-        mixing_TM = in_float64(self.sparse_layer.mixing(result.routing))
-        if self.tokens < MEDIAN_TOKENS:
-            self.first_mixings.append(mixing_TM.cpu())
-            self.first_dense.append(result.dense_TM.cpu())
-        if self.constant_fit is not None:
-            self.constant_fit.add(result.dense_TM, captured.output_TO)
-        self.tokens += len(input_TI)
-        self.output_O = self.output_O + in_float64(captured.output_TO).sum(0).cpu()
-        self.mixing_M = self.mixing_M + mixing_TM.sum(0).cpu()
-        self.squares_M = self.squares_M + mixing_TM.square().sum(0).cpu()
-        self.active_N += active_counts(result.routing, len(self.active_N)).cpu()
+        input_TI = captured.inputs_for(sparse_layer)
+        result = sparse_layer(input_TI)
+        errors.add(result.output_TO, captured.output_TO, result.routing, part_SL.shape[1])
+        mixing_TM = in_float64(sparse_layer.mixing(result.routing))
+        if tokens < MEDIAN_TOKENS:
+            first_mixings.append(mixing_TM.cpu())
+            first_dense.append(result.dense_TM.cpu())
+        if fit is not None:
+            fit.add(result.dense_TM, captured.output_TO)
+        tokens += len(input_TI)
+        output_O = output_O + in_float64(captured.output_TO).sum(0).cpu()
+        mixing_M = mixing_M + mixing_TM.sum(0).cpu()
+        squares_M = squares_M + mixing_TM.square().sum(0).cpu()
+        active_N += active_counts(result.routing, len(active_N)).cpu()
         ids_P = result.routing.indices_TK.reshape(-1).cpu()
-        self.mass_N.index_add_(0, ids_P, result.routing.activations_TK.reshape(-1).cpu().double())
-        norms_TK = self.sparse_layer.contribution_norms(result.dense_TM, result.routing)
-        self.norm_N.index_add_(0, ids_P, norms_TK.reshape(-1).cpu().double())
-
-    def statistics(self) -> LayerStatistics:
-        """Statistics over all added batches."""
-        mean_M = self.mixing_M / self.tokens
-        variance_M = (self.squares_M / self.tokens - mean_M.square()).clamp_min(0)
-        return LayerStatistics(
-            tokens=self.tokens,
-            errors=self.errors,
-            output_O=(self.output_O / self.tokens).float(),
-            mixing_M=mean_M.float(),
-            typical_mixing_M=_median(self.first_mixings),
-            best_constant=None if self.constant_fit is None else self.constant_fit.best(),
-            typical_dense_M=_median(self.first_dense),
-            mixing_variance_M=variance_M.float(),
-            active_N=self.active_N,
-            mass_N=self.mass_N,
-            norm_N=self.norm_N,
-        )
+        mass_N.index_add_(0, ids_P, result.routing.activations_TK.reshape(-1).cpu().double())
+        norms_TK = sparse_layer.contribution_norms(result.dense_TM, result.routing)
+        norm_N.index_add_(0, ids_P, norms_TK.reshape(-1).cpu().double())
+        text.callbacks.on_progress(tokens, text.ids_SL.numel(), "statistics of the experts")
+    mean_M = mixing_M / tokens
+    return LayerStatistics(
+        tokens=tokens,
+        errors=errors,
+        output_O=(output_O / tokens).float(),
+        mixing_M=mean_M.float(),
+        typical_mixing_M=_median(first_mixings),
+        best_constant=None if fit is None else fit.best(),
+        typical_dense_M=_median(first_dense),
+        mixing_variance_M=(squares_M / tokens - mean_M.square()).clamp_min(0).float(),
+        active_N=active_N,
+        mass_N=mass_N,
+        norm_N=norm_N,
+    )
 
 
 def _median(batches: list[Tensor]) -> Tensor:

@@ -381,13 +381,7 @@ def probe(
             "kinds": {kind: asdict(probes) for kind, probes in kinds.items()},
         }
     )
-    _write(database, run, config, result)
-    return result
-
-
-def _write(database: Engine, run: Run, config: ProbeConfig, result: dict[str, Any]) -> None:
-    text = fingerprint(TextConfig(dataset=config.labels, column=config.text_column))
-    table = ProbeRecord
+    text, table = fingerprint(TextConfig(dataset=config.labels, column=config.text_column)), ProbeRecord
     with writing(database) as session:
         run_id = find_record(session, run.name).id
         session.execute(
@@ -404,3 +398,4 @@ def _write(database: Engine, run: Run, config: ProbeConfig, result: dict[str, An
                 created_at=utc_now(),
             )
         )
+    return result

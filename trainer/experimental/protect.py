@@ -106,6 +106,12 @@ class ReplacementModel:
             parameter for layer in self.layers.values() for parameter in layer.parameters() if parameter.requires_grad
         ]
 
+    def take_step(self, optimizer: torch.optim.Optimizer, gradients: Sequence[Tensor]) -> None:
+        """Change the trainable parameters by their gradients."""
+        for parameter, gradient in zip(self.trainable_parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
     def _changing(self) -> list[Tensor]:
         """The trainable parameters, then the centres of the mixing, which are the only buffers."""
         return [*self.trainable_parameters(), *(centre for layer in self.layers.values() for centre in layer.buffers())]
@@ -357,10 +363,7 @@ def optimise(
             retain_loss, retain_gradients = followed.gradient(batch, next_token_loss, 1 - config.theta)
         if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
             raise UserError(f"The loss at step {step} is not finite. Lower --learning-rate.")
-        gradients = combine_gradients(passage_gradients, retain_gradients)
-        for parameter, gradient in zip(model.trainable_parameters(), gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
+        model.take_step(optimizer, combine_gradients(passage_gradients, retain_gradients))
         if step % config.check_every == 0 or step == config.steps:
             loss_increase = float(text_losses(model, validation).mean()) - initial_loss
             points.append(EvalPoint(step, measure_confidence(model, data.passages), loss_increase))
@@ -394,10 +397,7 @@ def relearn(
         model = model.copy()
         optimizer = torch.optim.Adam(model.trainable_parameters(), lr=config.learning_rate)
         for _ in range(config.attack_steps):
-            _, gradients = model.gradient(known, next_token_loss, 1.0)
-            for parameter, gradient in zip(model.trainable_parameters(), gradients, strict=True):
-                parameter.grad = gradient
-            optimizer.step()
+            model.take_step(optimizer, model.gradient(known, next_token_loss, 1.0)[1])
         return model
 
     models = (original, protected, attacked(protected), attacked(original))

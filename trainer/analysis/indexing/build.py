@@ -243,7 +243,7 @@ def build_index(
         check_text_length(config.text, language_model.tokenizer, config.tokens)
     else:
         cache.check_text(config.text, config.tokens)
-    with closing(IndexBuilder.create(run, config, language_model)) as builder, ExitStack() as locks:
+    with closing(IndexBuilder(run, config, language_model)) as builder, ExitStack() as locks:
         if group.is_main:
             locks.enter_context(exclusive_lock(run.folder / LOCK_FILE, f"The run {run.name} is being indexed"))
             register_run(run, database)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
@@ -108,31 +107,19 @@ class Batch(NamedTuple):
     """Normalised MSE of the layer on this batch; None if not measured."""
 
 
-@dataclass
 class IndexBuilder:
     """Data of an index, accumulated batch by batch."""
 
-    statistics: ExpertStatistics
-    token_counts: TokenCounts
-    examples: TopExamples
-    sequences: StoredSequences
-    sample: RoutedSample
-    tokens: int = 0
-    error_sum: float = 0.0
-    """Sum over measured tokens of the normalised MSE."""
-    measured_tokens: int = 0
-
-    @classmethod
-    def create(cls, run: Run, config: IndexConfig, language_model: LanguageModel) -> IndexBuilder:
-        """Return an empty builder."""
+    def __init__(self, run: Run, config: IndexConfig, language_model: LanguageModel) -> None:
         num_experts = run.layer_config.num_experts
-        return cls(
-            ExpertStatistics(num_experts),
-            TokenCounts(num_experts, language_model.architecture.vocabulary_size, run.folder),
-            TopExamples(num_experts, config.top_examples, config.examples_per_bin, config.seed),
-            StoredSequences(),
-            RoutedSample(config.seed, config.text.context_length),
-        )
+        self.statistics = ExpertStatistics(num_experts)
+        self.token_counts = TokenCounts(num_experts, language_model.architecture.vocabulary_size, run.folder)
+        self.examples = TopExamples(num_experts, config.top_examples, config.examples_per_bin, config.seed)
+        self.sequences = StoredSequences()
+        self.sample = RoutedSample(config.seed, config.text.context_length)
+        self.tokens = self.measured_tokens = 0
+        self.error_sum = 0.0
+        """Sum over measured tokens of the normalised MSE."""
 
     def add_batch(self, batch: Batch) -> None:
         """Add a batch, and prune the examples when enough are pending."""

@@ -102,8 +102,8 @@ class TopExamples:
         self._prune_at = prune_at
         self._min_peak_N: NDArray[np.float32] = np.zeros(num_experts, np.float32)
         """Smallest peak activation that can still be a top example."""
-        limit = _NO_LIMIT if examples_per_bin else np.uint64(0)
-        self._max_priority_M: NDArray[np.uint64] = np.full(num_experts * ACTIVATION_BINS, limit)
+        self._limit = _NO_LIMIT if examples_per_bin else np.uint64(0)
+        self._max_priority_M: NDArray[np.uint64] = np.full(num_experts * ACTIVATION_BINS, self._limit)
         """Priority below which a pair can still be a random example."""
 
     def add(self, pairs: ActivePairs, statistics: ExpertStatistics, widened: dict[int, Ints]) -> None:
@@ -135,8 +135,7 @@ class TopExamples:
         # Positions are already sorted within a group, so two stable sorts order all three columns.
         pairs = pairs.select(stable_argsort(pairs.sequence))
         self._min_peak_N[:] = 0
-        if self.examples_per_bin:
-            self._max_priority_M[:] = _NO_LIMIT
+        self._max_priority_M[:] = self._limit
         return self._select(pairs.select(stable_argsort(pairs.expert)), statistics)
 
     def _select(self, pairs: ActivePairs, statistics: ExpertStatistics) -> SelectedExamples:
@@ -202,10 +201,9 @@ class TopExamples:
     def _widen(self, widened: dict[int, Ints]) -> None:
         """Merge the thresholds of bins that a range doubling merged. The lower threshold applies."""
         thresholds_NM = self._max_priority_M.reshape(-1, ACTIVATION_BINS)
-        outside = _NO_LIMIT if self.examples_per_bin else np.uint64(0)
         for doublings, experts in widened.items():
             before = thresholds_NM[experts]
-            after = np.full_like(before, outside)
+            after = np.full_like(before, self._limit)
             np.minimum.at(after.T, np.arange(ACTIVATION_BINS) >> min(doublings, 3), before.T)
             thresholds_NM[experts] = after
 

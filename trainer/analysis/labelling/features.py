@@ -164,15 +164,6 @@ LANGUAGES: tuple[str, ...] = ("", *LANGUAGE_MARKERS)
 """Language names by id. Id 0 means that no language was detected."""
 
 
-def marker_lookup() -> dict[str, list[int]]:
-    """Map each marker word to the ids of its languages."""
-    lookup: dict[str, list[int]] = {}
-    for number, words in enumerate(LANGUAGE_MARKERS.values(), start=1):
-        for word in words.split():
-            lookup.setdefault(word, []).append(number)
-    return lookup
-
-
 def detect_languages(hits_LS: NDArray[np.int32]) -> NDArray[np.int32]:
     """Language around each token, [L], from the number of marker words of each language that begin at each token."""
     length = len(hits_LS)
@@ -235,7 +226,11 @@ class FeatureExtractor:
         self.separator = separator
         self.vocabularies = {name: Vocabulary() for name in FEATURES}
         self.vocabularies["language"].get_ids(LANGUAGES[1:])
-        self._markers = marker_lookup()
+        self._markers: dict[str, list[int]] = {}
+        """Ids of the languages of each marker word."""
+        for number, words in enumerate(LANGUAGE_MARKERS.values(), start=1):
+            for word in words.split():
+                self._markers.setdefault(word, []).append(number)
 
     def extract(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """Extract the features of each token of a sequence, [F, L]."""

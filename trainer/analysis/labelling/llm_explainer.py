@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES
@@ -322,11 +322,9 @@ def _label_expert(
         raise AnswerError("The answer contains no label.")
     label = " ".join(label.split())[:MAX_LABEL_LENGTH]
     score = detection_score(ask, label, examples, random.Random(expert))
-    table = AutomaticLabelRecord
     with writing(database) as session:
-        session.execute(delete(table).where(table.run_id == run_id, table.expert == expert, table.labeller == labeller))
-        session.add(
-            table(
+        session.merge(
+            AutomaticLabelRecord(
                 run_id=run_id,
                 expert=expert,
                 labeller=labeller,
