@@ -11,6 +11,7 @@ tokens, N experts, E tested experts.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -365,7 +366,7 @@ def _described(ratios: RateRatios, experts_E: Ints) -> list[ContrastedExpert]:
     columns = [values_N[experts_E].tolist() for values_N in (*counts, a.active_N / a.tokens, b.active_N / b.tokens)]
     log_ratios = (ratios.log_ratio_N, ratios.low_N, ratios.high_N)
     intervals = map(Interval, *(np.exp(values_N)[experts_E].tolist() for values_N in log_ratios))
-    activations = np.where(b.activation_N > 0, activation_N, None)[experts_E].tolist()
+    activations = [value if math.isfinite(value) else None for value in activation_N[experts_E].tolist()]
     p_values_E = ratios.p_value_N[experts_E]
     rest = (intervals, activations, p_values_E.tolist(), q_values(p_values_E).tolist())
     described = list(map(ContrastedExpert, experts_E.tolist(), *columns, *rest))
