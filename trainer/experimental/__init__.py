@@ -21,13 +21,13 @@ METHODS = {
         "a mixture of low-rank experts (muMoE in CP form, arXiv 2402.12550)",
         "experimental",
         rank=RankTraits(lambda width: max(1, width // 4), lambda _count, rank: rank),
-        module="mxd.trainer.experimental.mumoe",
+        module="mxd.trainer.experimental.layers",
     ),
     "tensor-ring-mxd": MethodTraits(
         "a mixture of experts in tensor-ring form (muMoE, arXiv 2402.12550)",
         "experimental",
         rank=RankTraits(lambda width: max(1, math.isqrt(width // 4)), lambda _count, rank: rank**2),
-        module="mxd.trainer.experimental.mumoe",
+        module="mxd.trainer.experimental.layers",
     ),
     "hidden-mxd": MethodTraits(
         "an MxD that mixes hidden units (EleutherAI's clt-training)",
@@ -35,7 +35,7 @@ METHODS = {
         initializes_from_examples=True,
         mixing="centred",
         mixes_hidden=True,
-        module="mxd.trainer.experimental.hidden",
+        module="mxd.trainer.experimental.layers",
     ),
 }
 for _method, _traits in METHODS.items():
