@@ -333,9 +333,15 @@ def _summarise(
 ) -> Benchmark:
     bootstrap = Bootstrap(len(results), config.resamples, 0)
     scores, differences = [], []
+
+    def by_dataset(metric: str, units: int, subject: str) -> Floats:
+        """Mean over seeds of a metric for each data set, [D]."""
+        of_probes = ([it for it in result["scores"] if it["subject"] == subject] for result in results.values())
+        return np.array([np.mean([it[metric] for it in probes if it["count"] == units]) for probes in of_probes])
+
     for metric in METRICS:
         for units in config.units:
-            value_D = {subject: _by_dataset(results, subject, units, metric) for subject in subjects(runs)}
+            value_D = {subject: by_dataset(metric, units, subject) for subject in subjects(runs)}
             for subject in value_D:
                 scores.append(BenchmarkScore(subject, units, metric, bootstrap.mean(value_D[subject])))
             first = value_D.pop(runs[0].name)
@@ -350,18 +356,6 @@ def _summarise(
         test_texts=(min(test), max(test)),
         scores=tuple(scores),
         differences=tuple(differences),
-    )
-
-
-def _by_dataset(results: Mapping[str, Any], subject: str, units: int, metric: str) -> Floats:
-    """Mean over seeds of a metric for each data set, [D]."""
-    return np.array(
-        [
-            np.mean(
-                [score[metric] for score in result["scores"] if score["subject"] == subject and score["count"] == units]
-            )
-            for result in results.values()
-        ]
     )
 
 

@@ -344,7 +344,9 @@ def graph_scores(
             routing = sparse_layer.route(x_1I)
             own = Routing(routing.activations_TK * (routing.indices_TK == expert), routing.indices_TK)
             parts.append(sparse_layer.contribution(sparse_layer.dense_output(x_1I), own)[0])
-    errors_LTO = {layer: _error(forward, layer) for layer in layers}
+        errors_LTO = {layer: output_BTO[0].float() for layer, output_BTO in forward.outputs_BTO.items()}
+        for layer, sparse_layer in sparse_layers.items():
+            errors_LTO[layer] = errors_LTO[layer] - sparse_layer(forward.inputs_BTI[layer][0].float()).output_TO
     rows = [_effects(forward, forward.activation(*expert), experts, parts, errors_LTO) for expert in experts]
     rows.append(_effects(forward, reading.value(forward), experts, parts, errors_LTO))
     tokens = len(reading.fed_ids)
@@ -393,13 +395,3 @@ def _effects(
     from_tokens = (embedding_1TW[0] * forward.embedding_BTW[0].detach().float()).sum(1)
     rows = [*([torch.stack(from_experts)] if from_experts else []), *from_errors, from_tokens]
     return torch.cat([row.cpu() for row in rows])
-
-
-@torch.no_grad()
-def _error(forward: Forward, layer: int) -> Tensor:
-    """Output of an MLP that its layer does not reconstruct, [T, O]."""
-    output_TO = forward.outputs_BTO[layer][0].float()
-    if layer not in forward.sparse_layers:
-        return output_TO
-    error_TO: Tensor = output_TO - forward.sparse_layers[layer](forward.inputs_BTI[layer][0].float()).output_TO
-    return error_TO
