@@ -321,16 +321,9 @@ def differentiable_forward(
             change, see ``edited_mlps``.
         rows: number of copies of the text.
     """
-    embeddings: list[Tensor] = []
-
-    def leaf(embedding_BTW: Tensor) -> Tensor:
-        embeddings.append(embedding_BTW.detach().clone().requires_grad_())
-        return embeddings[0].clone()  # some blocks change their input in place
-
     functions = edited_mlps(sparse_layers, "kept") if functions is None else functions
     with torch.inference_mode(False), torch.enable_grad():
-        forward = _forward(language_model, sparse_layers, reading, functions, rows, 0, leaf)
-        return replace(forward, embedding_BTW=embeddings[0])
+        return _forward(language_model, sparse_layers, reading, functions, rows, 0)
 
 
 @torch.no_grad()
@@ -345,7 +338,7 @@ def changed_forward(
     """Forward pass without gradients. The layers before ``first`` are equal in all rows, and computed for one row."""
     with ExitStack() as stack:
         language_model.linear_kernels.apply(stack)
-        return _forward(language_model, sparse_layers, reading, functions, rows, first, None)
+        return _forward(language_model, sparse_layers, reading, functions, rows, first)
 
 
 def gradients_of(value_B: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -386,18 +379,17 @@ def _forward(
     functions: Mapping[int, MlpFunction],
     rows: int,
     first: int,
-    change_embedding: Callable[[Tensor], Tensor] | None,
 ) -> Forward:
-    inputs: dict[int, Tensor] = {}
-    outputs: dict[int, Tensor] = {}
+    inputs, outputs, embeddings = dict[int, Tensor](), dict[int, Tensor](), list[Tensor]()
 
     def record(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         inputs[layer], outputs[layer] = x_BTI, functions[layer](x_BTI, mlp)
         return outputs[layer].clone() if torch.is_grad_enabled() else outputs[layer]  # some blocks add to it in place
 
     def before_blocks(_block: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        assert change_embedding is not None
-        embedding_BTW = change_embedding(args[0] if args else named["hidden_states"])
+        embedding_BTW = args[0] if args else named["hidden_states"]
+        embeddings.append(embedding_BTW.detach().clone().requires_grad_())
+        embedding_BTW = embeddings[0].clone()  # some blocks change their input in place
         return ((embedding_BTW, *args[1:]), named) if args else (args, {**named, "hidden_states": embedding_BTW})
 
     blocks = language_model.architecture.blocks
@@ -406,13 +398,14 @@ def _forward(
     with ExitStack() as stack:
         if shares:
             stack.enter_context(shared_prefix(blocks, first, [0] * rows))
-        if change_embedding is not None:
+        if torch.is_grad_enabled():
             stack.callback(blocks[0].register_forward_pre_hook(before_blocks, with_kwargs=True).remove)
         stack.enter_context(language_model.replace_mlps({layer: partial(record, layer) for layer in functions}))
         residual_BTW = language_model.residual(ids_BT)
     read_BSW = residual_BTW[:, reading.prompt_tokens - 1 :]
     logits_RV = language_model.unembed(read_BSW.reshape(-1, read_BSW.shape[-1]))
-    return Forward(sparse_layers, inputs, outputs, None, logits_RV.reshape(*read_BSW.shape[:2], -1))
+    logits_BSV = logits_RV.reshape(*read_BSW.shape[:2], -1)
+    return Forward(sparse_layers, inputs, outputs, embeddings[0] if embeddings else None, logits_BSV)
 
 
 NUM_DIRECTIONS = 3
