@@ -109,9 +109,7 @@ def measure_losses(text: EvaluatedText, interventions: Sequence[Intervention]) -
     layers = {layer for intervention in changed for layer in intervention}
     first_layer = min(layers)
     functions = {layer: _mlp_function(changed, layer, layer == first_layer) for layer in layers}
-    # On a CPU one sequence fills the cores; a GPU takes as many as there is memory for their logits.
-    logits = len(changed) * ids_SL.shape[1] * language_model.config.vocab_size
-    step = 1 if language_model.device.type == "cpu" else max(1, LOGIT_BYTES // (4 * logits))
+    step = _sequences_per_pass(language_model, len(changed), ids_SL.shape[1])
     metrics: list[Tensor] = []
     for first in range(0, len(ids_SL), step):
         text.callbacks.check_cancelled("Evaluation cancelled; run the same command to continue.")
@@ -129,6 +127,14 @@ def measure_losses(text: EvaluatedText, interventions: Sequence[Intervention]) -
         done = (first + len(ids_BL)) * ids_SL.shape[1]
         text.callbacks.on_progress(done, ids_SL.numel(), f"{len(interventions)} interventions")
     return Losses(*(values.numpy() for values in torch.stack(metrics, dim=2).double()))
+
+
+def _sequences_per_pass(language_model: LanguageModel, interventions: int, length: int) -> int:
+    """On a CPU one sequence fills the cores; a GPU takes as many as there is memory for their logits."""
+    if language_model.device.type == "cpu":
+        return 1
+    vocabulary: int = language_model.config.vocab_size
+    return max(1, LOGIT_BYTES // (4 * interventions * length * vocabulary))
 
 
 def _original_logits(
