@@ -10,8 +10,7 @@ import torch
 from mxd.trainer.config import Encoder, Method
 from mxd.trainer.config.layer import Mixing
 from mxd.trainer.errors import UserError
-from mxd.trainer.experimental.hidden import HiddenMxD
-from mxd.trainer.experimental.mumoe import TensorRingMxD
+from mxd.trainer.experimental.layers import HiddenMxD, TensorRingMxD
 from mxd.trainer.layers.registry import build_layer
 from tests.helpers.layers import layer_config, random_layer
 from tests.helpers.runs import World
