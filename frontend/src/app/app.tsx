@@ -23,7 +23,7 @@ import { TrayProvider } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, Failure, LoadingState } from "@/components/ui/states";
-import { ShortcutsProvider } from "@/hooks/use-shortcut";
+import { ShortcutsProvider, useControlKey } from "@/hooks/use-shortcut";
 
 import { allPages } from "./routes";
 
@@ -33,17 +33,10 @@ const Palette = lazy(() => import("./palette/palette"));
 function PaletteKey() {
   const [isOpen, setOpen] = useState(false);
   const [wasOpened, setOpened] = useState(false);
-  useEffect(() => {
-    const onKeyDown = (event: KeyboardEvent) => {
-      if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey)
-        return;
-      event.preventDefault();
-      setOpened(true);
-      setOpen((open) => !open);
-    };
-    window.addEventListener("keydown", onKeyDown);
-    return () => window.removeEventListener("keydown", onKeyDown);
-  }, []);
+  useControlKey("k", () => {
+    setOpened(true);
+    setOpen((open) => !open);
+  });
   if (!wasOpened) return null;
   return (
     <Suspense>

@@ -1,6 +1,6 @@
 /** Keyboard shortcuts. The handler registered last runs. While a dialog, a popover or a menu is open, only Escape has one. */
 
-import { createContext, type ReactNode, useContext, useLayoutEffect, useMemo, useRef } from "react";
+import { createContext, type ReactNode, useContext, useEffect, useLayoutEffect, useMemo, useRef } from "react";
 
 import { type ShortcutId, shortcutOf } from "@/lib/browser/shortcuts";
 
@@ -71,4 +71,23 @@ export function useShortcut(id: ShortcutId, action: () => void, enabled = true):
     () => (enabled ? registry?.add({ id, run: () => latest.current() }) : undefined),
     [registry, id, enabled],
   );
+}
+
+/** Run `action` on Ctrl or ⌘ with a key, wherever the focus is, unless something else has handled it. */
+export function useControlKey(key: string, action: () => void): void {
+  const latest = useRef(action);
+  useLayoutEffect(() => {
+    latest.current = action;
+  });
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() !== key || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey)
+        return;
+      if (event.defaultPrevented || event.isComposing) return;
+      event.preventDefault();
+      latest.current();
+    };
+    window.addEventListener("keydown", onKeyDown);
+    return () => window.removeEventListener("keydown", onKeyDown);
+  }, [key]);
 }

@@ -6,10 +6,8 @@ import type {
   ContrastRequest,
   StrengthSweepEvent,
   StrengthSweepRequest,
-  MetricPoint,
   PriceEvent,
   PriceRequest,
-  RunStatus,
   SteeringEvent,
   SteeringRequest,
 } from "@/api/types";
@@ -82,17 +80,3 @@ export const streamAblation = (run: string, expert: number, signal: AbortSignal)
 /** Contrast of two texts. The last event is `done` or `error`. */
 export const streamContrast = (run: string, request: ContrastRequest, signal: AbortSignal) =>
   events<ContrastEvent>(runUrl(run, "contrast"), request, signal);
-
-export type RunEvent =
-  { readonly event: "metric"; readonly metric: MetricPoint } | { readonly event: "status"; readonly status: RunStatus };
-
-/** The run's status (now and on every change) and its metrics after step `after`. */
-export async function* streamRunEvents(run: string, after: number, signal: AbortSignal): AsyncGenerator<RunEvent> {
-  const url = runUrl(run, `events?after=${after}`);
-  for await (const event of serverSentEvents(url, { signal, headers: { accept: "text/event-stream" } })) {
-    if (event.event === "metric") yield { event: "metric", metric: JSON.parse(event.data) as MetricPoint };
-    if (event.event === "status") {
-      yield { event: "status", status: (JSON.parse(event.data) as { readonly status: RunStatus }).status };
-    }
-  }
-}

@@ -13,7 +13,7 @@ const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
 
 export function describeAutomaticLabel(automatic: AutomaticLabel): string {
   const { label, labeller, balanced_accuracy: accuracy, precision, recall, test_examples, weaknesses } = automatic;
-  const score = labelScore(automatic);
+  const { label_score: score } = automatic;
   const limit = LANGUAGE.exec(label)?.[1];
   return [
     `Automatic label ${labeller === "features" ? "from its top examples" : `by ${labeller}`}`,
@@ -32,24 +32,13 @@ export function describeAutomaticLabel(automatic: AutomaticLabel): string {
 export const labelShare = (value: number | null): string =>
   value === null ? "unknown" : `${formatPercent(value, 0)} %`;
 
-/**
- * The one score of a label: F1 on held-out tokens, which is low if precision or recall is. Null if it was not measured.
- */
-export function labelScore({ precision, recall, is_clear }: AutomaticLabel): number | null {
-  // Of a rare expert, the sample may hold too few tokens: a recall of 0 is then no evidence against its label.
-  if (recall === 0) return is_clear ? null : 0;
-  return precision === null || recall === null ? null : (2 * precision * recall) / (precision + recall);
-}
-
 /** Kind and score of an automatic label, as text. */
-export function automaticLabelScore(automatic: AutomaticLabel): string {
-  const score = labelScore(automatic);
-  const text = score === null ? "not tested on tokens" : `F1 = ${formatFixed(score)}`;
-  return `${automatic.is_clear ? "" : "weak "}automatic label, ${text}`;
+export function automaticLabelScore({ label_score: score, is_clear: isClear }: AutomaticLabel): string {
+  return `${isClear ? "" : "weak "}automatic label, ${score === null ? "not tested on tokens" : `F1 = ${formatFixed(score)}`}`;
 }
 
 export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {
-  const score = labelScore(automatic);
+  const { label_score: score } = automatic;
   return (
     <span className={automatic.is_clear ? "auto-label" : "auto-label weak"} title={describeAutomaticLabel(automatic)}>
       <span className="auto-mark">

@@ -5,6 +5,7 @@ import type { FigureData } from "@/api/types";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
+import { PaneHead } from "@/components/ui/pane-head";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount } from "@/lib/text/format";
 
@@ -118,10 +119,7 @@ export function FigureView({ figure, title = figure.title, note, controls, ...pl
   });
   return (
     <>
-      <div className="pane-h">
-        <h2>{title}</h2>
-        {note !== undefined && <span className="note">{note}</span>}
-        <span className="grow" />
+      <PaneHead title={title} note={note}>
         {controls}
         <TriggerButton
           className="btn sm icon"
@@ -131,7 +129,7 @@ export function FigureView({ figure, title = figure.title, note, controls, ...pl
           <Icon name={asTable ? "chart" : "table"} />
         </TriggerButton>
         <DownloadMenu figure={figure} element={() => element.current} />
-      </div>
+      </PaneHead>
       {asTable ? (
         <TableView table={figureTable(figure)} height={plot.height} />
       ) : (

@@ -141,6 +141,14 @@ export function toCsv(table: FigureTable): string {
   return [table.columns, ...table.rows].map((row) => row.map(quoteCell).join(",")).join("\r\n") + "\r\n";
 }
 
+type Cell = string | number | null | undefined;
+
+/** One row per record, whose fields are the columns. Missing values are empty. */
+export function recordsCsv(records: readonly Readonly<Record<string, Cell>>[]): string {
+  const columns = Object.keys(records[0] ?? {});
+  return toCsv({ columns, rows: records.map((record) => columns.map((name) => String(record[name] ?? ""))) });
+}
+
 /** Axes: density in percent, log ticks with plain numbers, horizontal titles. */
 
 const SPARSE_DIGITS = [1, 2, 5];

@@ -1,9 +1,8 @@
 /** Slider for the number of active experts per token, from 1 to the run's own K. */
 
-import { useState } from "react";
-
 import type { RunSummary } from "@/api/types";
 import { Slider } from "@/components/ui/slider";
+import { useDraggedValue } from "@/hooks/use-dragged-value";
 
 /** K to send to the server: null for the run's own K, or if its gate has no top-K. */
 export function effectiveK(run: RunSummary, k: number | null): number | null {
@@ -24,30 +23,23 @@ interface KSliderProps {
 
 /** Renders nothing if K is fixed. The value is committed when the thumb is released. */
 export function KSlider({ run, k, onChange }: KSliderProps) {
-  // Keep the new value until the URL has updated; otherwise another key press meanwhile would start from the old one.
-  const [pending, setPending] = useState<{ readonly from: number | null; readonly to: number } | null>(null);
-  if (pending !== null && pending.from !== k) setPending(null);
+  const current = Math.min(effectiveK(run, k) ?? run.k, run.k);
+  const { shown, drag, commit } = useDraggedValue(current, (next) => onChange(next === run.k ? null : next));
   if (!run.has_top_k || run.k === 1) return null;
-  const value = pending?.from === k ? pending.to : Math.min(effectiveK(run, k) ?? run.k, run.k);
-  const move = (to: number) => setPending({ from: k, to });
-  const commit = (next: number) => {
-    move(next);
-    onChange(next === run.k ? null : next);
-  };
   return (
     <div className="k-slider" role="group" aria-label="Active experts per token" title={describeTrainedK(run)}>
       <span>
-        K <output className="num">{value}</output> <span className="dim">of {run.k}</span>
+        K <output className="num">{shown}</output> <span className="dim">of {run.k}</span>
       </span>
       <Slider
         label="Active experts per token"
-        value={value}
+        value={shown}
         min={1}
         max={run.k}
         step={1}
         neutral={run.k}
         ticks={[]}
-        onChange={move}
+        onChange={drag}
         onChangeEnd={commit}
       />
     </div>

@@ -1,8 +1,7 @@
 /** Each expert of a run with its nearest neighbour in another run, and the settings in which the runs differ. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
-import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
+import { useMemo } from "react";
 import { Link } from "react-router";
 
 import { comparisonQuery, runQuery } from "@/api/queries";
@@ -10,17 +9,16 @@ import type { ComparedExpert, MatchedPair, RunComparison, RunSummary } from "@/a
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
-import { RunOption } from "@/components/runs/run-labels";
+import { RunPicker } from "@/components/runs/run-picker";
 import { SortHeader } from "@/components/table/sort-header";
-import { VirtualRows } from "@/components/table/virtual-rows";
 import { Term } from "@/components/terms/term";
-import { Button, TriggerButton } from "@/components/ui/button";
+import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
-import { Icon } from "@/components/ui/icon";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { choiceParam, flagParam, type SetParams, textParam, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { type FoundColumn, FoundTable, useParts } from "@/pages/explore/search/found-table";
 
 const SORTS = ["cosine", "density", "other_density"] as const;
 type Sort = (typeof SORTS)[number];
@@ -40,10 +38,6 @@ const VALUES: Readonly<Record<Sort, (pair: MatchedPair) => number>> = {
   other_density: ({ other }) => other.density,
 };
 
-const ROW_HEIGHT = 31;
-const MAX_BAR_WIDTH = 33;
-const INITIAL_ROWS = 40;
-
 interface OfComparison {
   readonly comparison: RunComparison;
 }
@@ -53,37 +47,22 @@ interface TableProps extends OfComparison {
   readonly setParams: SetParams<typeof PARAMS>;
 }
 
-function ExpertCells({ run, expert }: { readonly run: string; readonly expert: ComparedExpert }) {
-  return (
-    <>
-      <td className="c-label">
-        <Link to={pageLinks(run).expert(expert.expert)}>
-          <span className="mono id">{expert.expert}</span>{" "}
-          <ExpertLabel label={expert.label} automatic={expert.automatic} topTokens={expert.top_tokens} />
-          <span className="sr"> of {run}</span>
-        </Link>
-      </td>
-      <td className="num c-density">{formatPercent(expert.density)}</td>
-    </>
-  );
+interface MatchedProps {
+  readonly run: string;
+  readonly expert: ComparedExpert;
+  readonly idClass: string;
 }
 
-function Row({ comparison, pair }: OfComparison & { readonly pair: MatchedPair }) {
+/** An expert, linked to its page. */
+function Matched({ run, expert, idClass }: MatchedProps) {
   return (
-    <tr>
-      <td className="num c-cosine">
-        <i style={{ width: Math.round(MAX_BAR_WIDTH * Math.max(0, pair.cosine)) }} />
-        {formatFixed(pair.cosine)}
-      </td>
-      <td className="c-mutual">{pair.mutual ? "mutual" : <span className="dim">one-way</span>}</td>
-      <ExpertCells run={comparison.run} expert={pair.one} />
-      <ExpertCells run={comparison.other} expert={pair.other} />
-    </tr>
+    <Link to={pageLinks(run).expert(expert.expert)}>
+      <span className={`mono ${idClass}`}>{expert.expert} </span>
+      <ExpertLabel label={expert.label} automatic={expert.automatic} topTokens={expert.top_tokens} />
+      <span className="sr"> of {run}</span>
+    </Link>
   );
 }
-
-/** All pairs are loaded in one response, so there are no further pages. */
-const noMoreRows = () => undefined;
 
 function MatchesTable({ comparison, params: { sort, order, mutual }, setParams }: TableProps) {
   const pairs = useMemo(() => {
@@ -92,50 +71,45 @@ function MatchesTable({ comparison, params: { sort, order, mutual }, setParams }
       .filter((pair) => pair.mutual || !mutual)
       .sort((a, b) => sign * (VALUES[sort](a) - VALUES[sort](b)));
   }, [comparison.pairs, sort, order, mutual]);
-  const [showsAll, setShowsAll] = useState(false);
+  const [shown, more] = useParts(pairs);
   if (pairs.length === 0) return <EmptyState title="No mutual matches">Show all matches above.</EmptyState>;
-  const count = showsAll ? pairs.length : Math.min(INITIAL_ROWS, pairs.length);
-  const header = (column: Sort, name: string, className: string) => (
-    <SortHeader<Sort>
-      column={column}
-      className={className}
-      sorting={{ sort, order }}
-      onSort={(change) => setParams(change, "push")}
-    >
-      {name}
-    </SortHeader>
-  );
+  const number = (column: Sort, name: string, from: "phone" | "tablet" = "tablet"): FoundColumn<MatchedPair> => ({
+    ...{ key: column, name, isNumber: true, from },
+    head: (
+      <SortHeader<Sort>
+        column={column}
+        className={`num c-${column}`}
+        sorting={{ sort, order }}
+        onSort={(change) => setParams(change, "push")}
+      >
+        {name}
+      </SortHeader>
+    ),
+    cell: (pair) => (column === "cosine" ? formatFixed : formatPercent)(VALUES[column](pair)),
+  });
   return (
     <>
-      <table className="grid matches-table" aria-label="Matched experts" aria-rowcount={pairs.length + 1}>
-        <thead>
-          <tr>
-            {header("cosine", "Cosine", "c-cosine num")}
-            <th className="c-mutual" scope="col">
-              Mutual
-            </th>
-            <th className="c-label mono" scope="col">
-              {comparison.run}
-            </th>
-            {header("density", "Density %", "c-density num")}
-            <th className="c-label mono" scope="col">
-              {comparison.other}
-            </th>
-            {header("other_density", "Density %", "c-density num")}
-          </tr>
-        </thead>
-        <VirtualRows count={count} rowHeight={ROW_HEIGHT} onNearEnd={noMoreRows}>
-          {(index) => {
-            const pair = pairs[index];
-            return pair && <Row key={pair.one.expert} comparison={comparison} pair={pair} />;
-          }}
-        </VirtualRows>
-      </table>
-      {count < pairs.length && (
-        <Button size="small" onClick={() => setShowsAll(true)}>
-          Show all {formatCount(pairs.length)} pairs
-        </Button>
-      )}
+      <FoundTable
+        label="Matched experts"
+        rows={shown}
+        found={({ one }) => ({ ...one, run: comparison.run, topTokens: one.top_tokens.map((text) => ({ text })) })}
+        withTokens={false}
+        labelled={({ one }) => <Matched run={comparison.run} expert={one} idClass="found-id" />}
+        columns={[
+          number("density", "Density %"),
+          number("cosine", "Cosine", "phone"),
+          {
+            ...{ key: "mutual", name: "Mutual", from: "tablet" },
+            cell: ({ mutual: isMutual }) => (isMutual ? "mutual" : <span className="dim">one-way</span>),
+          },
+          {
+            ...{ key: "match", name: <span className="mono">{comparison.other}</span> },
+            cell: ({ other }) => <Matched run={comparison.other} expert={other} idClass="id" />,
+          },
+          number("other_density", "Density %"),
+        ]}
+      />
+      {more}
     </>
   );
 }
@@ -208,7 +182,7 @@ function MatchedExperts({ one, other }: { readonly one: RunSummary; readonly oth
       </EmptyState>
     );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Matching experts" rows={12} rowHeight={ROW_HEIGHT} />;
+  if (data === undefined) return <LoadingState label="Matching experts" rows={12} />;
   return (
     <>
       <Statistics comparison={data} />
@@ -216,10 +190,7 @@ function MatchedExperts({ one, other }: { readonly one: RunSummary; readonly oth
         label="Matches"
         value={params.mutual ? "mutual" : "all"}
         onChange={(value) => setParams({ mutual: value === "mutual" }, "push")}
-        segments={[
-          { value: "all", label: "All" },
-          { value: "mutual", label: "Mutual only" },
-        ]}
+        segments={segmentsOf({ all: "All", mutual: "Mutual only" })}
       />
       <MatchesTable comparison={data} params={params} setParams={setParams} />
     </>
@@ -247,21 +218,12 @@ export function Matches({ run }: { readonly run: RunSummary }) {
     <section className="pane settings" aria-label="Matched experts">
       <div className="matches-head">
         <span className="mono">{run.name}</span> with
-        <Select
-          aria-label="Compare with"
+        <RunPicker
+          label="Compare with"
+          runs={others}
           value={other.name}
-          onChange={(key) => setParams({ with: String(key) }, "push")}
-        >
-          <TriggerButton className="btn">
-            <SelectValue className="mono">{() => other.name}</SelectValue>
-            <Icon name="chevronDown" />
-          </TriggerButton>
-          <Popover className="popover" placement="bottom start">
-            <ListBox items={others.map((each) => ({ run: each, id: each.name }))}>
-              {({ run: each }) => <RunOption run={each} />}
-            </ListBox>
-          </Popover>
-        </Select>
+          onChange={(name) => setParams({ with: name }, "push")}
+        />
         <Button
           size="small"
           icon="reset"

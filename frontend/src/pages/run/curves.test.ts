@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import type { FigureData, MetricPoint } from "@/api/types";
-import { curveFigure, mergeCurve, smooth } from "@/pages/run/curves";
+import type { MetricPoint } from "@/api/types";
+import { curveFigure, curveOf, smooth } from "@/pages/run/curves";
 
 function metric(tokens: number, mse: number): MetricPoint {
   return {
@@ -16,29 +16,11 @@ function metric(tokens: number, mse: number): MetricPoint {
   };
 }
 
-const FIGURE: FigureData = {
-  name: "training",
-  title: "",
-  drawn: 2,
-  total: 2,
-  layout: {},
-  data: [{ x: [1, 2], y: [1, 0.5], meta: { role: "normalized_mse" } }],
-};
-
 describe("training curves", () => {
-  it("continue with live metrics after the server's figure", () => {
-    const metrics = [metric(1, 1), metric(2, 0.5), metric(3, 0.25)];
-    expect(mergeCurve(FIGURE, metrics, "normalized_mse")).toEqual({ tokens: [1, 2, 3], values: [1, 0.5, 0.25] });
-  });
-
   it("skip steps without a value", () => {
     const metrics = [metric(1, 1), { ...metric(2, 1), stable_rank: 3.5 }, { ...metric(3, 1), stable_rank: null }];
-    expect(mergeCurve(undefined, metrics, "stable_rank")).toEqual({ tokens: [2], values: [3.5] });
-  });
-
-  it("use live metrics if the figure has no such curve", () => {
-    expect(mergeCurve(FIGURE, [metric(1, 1)], "tokens_per_second")).toEqual({ tokens: [1], values: [9] });
-    expect(mergeCurve(undefined, [], "l0")).toEqual({ tokens: [], values: [] });
+    expect(curveOf(metrics, "stable_rank")).toEqual({ tokens: [2], values: [3.5] });
+    expect(curveOf(metrics, "normalized_mse").tokens).toEqual([1, 2, 3]);
   });
 
   it("are smoothed within their range", () => {

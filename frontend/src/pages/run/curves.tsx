@@ -2,19 +2,15 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useMemo } from "react";
-import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
-import { figureQuery } from "@/api/queries";
+import { runQuery } from "@/api/queries";
 import type { FigureData, MetricPoint, RunDetail, RunSummary } from "@/api/types";
-import { logTicks, readTrace } from "@/components/plots/figure";
+import { logTicks } from "@/components/plots/figure";
 import { FigureView } from "@/components/plots/figure-view";
-import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
-import { TriggerButton } from "@/components/ui/button";
-import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { EmptyState, ErrorState } from "@/components/ui/states";
 import { choiceParam, textParam } from "@/hooks/use-url-state";
 
 export const CURVES = ["normalized_mse", "dead_share", "l0", "stable_rank", "tokens_per_second"] as const;
@@ -65,21 +61,10 @@ export interface Curve {
   readonly values: readonly number[];
 }
 
-/** The server's curve of this name, extended by newer live metrics. */
-export function mergeCurve(figure: FigureData | undefined, metrics: readonly MetricPoint[], name: CurveName): Curve {
-  const trace = figure?.data.map(readTrace).find((candidate) => candidate.role === name);
-  const serverCurve =
-    trace === undefined ? { tokens: [], values: [] } : { tokens: trace.x.map(Number), values: trace.y.map(Number) };
-  const last = serverCurve.tokens.at(-1) ?? -1;
-  // Ranks are logged less often than the other metrics.
-  const newer = metrics.flatMap((metric) => {
-    const value = metric[name];
-    return metric.tokens > last && typeof value === "number" ? [{ tokens: metric.tokens, value }] : [];
-  });
-  return {
-    tokens: [...serverCurve.tokens, ...newer.map(({ tokens }) => tokens)],
-    values: [...serverCurve.values, ...newer.map(({ value }) => value)],
-  };
+/** The values of a name. Ranks are logged less often than the other metrics. */
+export function curveOf(metrics: readonly MetricPoint[], name: CurveName): Curve {
+  const measured = metrics.filter((metric) => typeof metric[name] === "number");
+  return { tokens: measured.map(({ tokens }) => tokens), values: measured.map((metric) => Number(metric[name])) };
 }
 
 /** Moving average over the last tenth of the points, at most 20, so that the steep early fall stays visible. */
@@ -190,7 +175,6 @@ export function curveFigure({ name, curve, run, axisEnd, other, heldOut }: Curve
 }
 
 const HEIGHT = 330;
-const NO_COMPARISON = "—";
 
 interface CurvesProps {
   readonly detail: RunDetail;
@@ -201,72 +185,6 @@ interface CurvesProps {
   readonly onCurve: (curve: CurveName) => void;
   /** Controls next to the curve selector. */
   readonly children?: ReactNode;
-}
-
-interface CompareMenuProps {
-  readonly run: string;
-  readonly compare: string | null;
-  readonly onCompare: (run: string | null) => void;
-}
-
-export function CompareMenu({ run, compare, onCompare }: CompareMenuProps) {
-  const others = useCurrentRun().runs.filter((other) => other.name !== run);
-  if (others.length === 0) return null;
-  return (
-    <MenuTrigger>
-      <TriggerButton className={compare === null ? "btn sm" : "btn sm on"}>
-        {compare ?? "Compare"}
-        <Icon name="chevronDown" />
-      </TriggerButton>
-      <Popover className="popover" placement="bottom end">
-        <Menu
-          aria-label="Compare with"
-          selectionMode="single"
-          selectedKeys={[compare ?? NO_COMPARISON]}
-          onAction={(key) => onCompare(key === NO_COMPARISON ? null : String(key))}
-        >
-          <MenuItem id={NO_COMPARISON}>None</MenuItem>
-          {others.map((other) => (
-            <MenuItem key={other.name} id={other.name} className="mono">
-              {other.name}
-            </MenuItem>
-          ))}
-        </Menu>
-      </Popover>
-    </MenuTrigger>
-  );
-}
-
-function useCurveFigure({
-  detail,
-  curve,
-  compare,
-  axisEnd,
-}: Pick<CurvesProps, "detail" | "curve" | "compare" | "axisEnd">) {
-  const { run, metrics } = detail;
-  const heldOut = curve === "normalized_mse" ? (run.held_out?.normalized_mse ?? null) : null;
-  const own = useQuery(figureQuery("training", { run: run.name }));
-  const other = useQuery({ ...figureQuery("training", { run: compare ?? "" }), enabled: compare !== null });
-  const others = useMemo(
-    () =>
-      other.data === undefined || compare === null ? null : { run: compare, curve: mergeCurve(other.data, [], curve) },
-    [other.data, curve, compare],
-  );
-  const figure = useMemo(
-    () =>
-      curveFigure({
-        name: curve,
-        curve: mergeCurve(own.data, metrics, curve),
-        run: run.name,
-        axisEnd,
-        other: others,
-        heldOut,
-      }),
-    [own.data, others, metrics, curve, axisEnd, run.name, heldOut],
-  );
-  const hasRanks = mergeCurve(own.data, metrics, "stable_rank").values.length > 0;
-  const missing = others?.curve.values.length === 0 ? `; not measured for ${others.run}` : "";
-  return { figure, missing, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };
 }
 
 function NoCurve({ run }: { readonly run: RunSummary }) {
@@ -288,33 +206,29 @@ function NoCurve({ run }: { readonly run: RunSummary }) {
   );
 }
 
-export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: CurvesProps) {
-  const { figure, missing, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, axisEnd });
+export function Curves({ detail: { run, metrics }, curve, compare, axisEnd, onCurve, children }: CurvesProps) {
+  const { data: compared, error, refetch } = useQuery({ ...runQuery(compare ?? ""), enabled: compare !== null });
   const labels = CURVE_LABELS[curve];
-  if (isPending) return <LoadingState label="Loading training curves" rows={10} rowHeight={30} />;
+  const figure = useMemo(() => {
+    const other = compared === undefined ? null : { run: compared.run.name, curve: curveOf(compared.metrics, curve) };
+    const heldOut = curve === "normalized_mse" ? (run.held_out?.normalized_mse ?? null) : null;
+    return curveFigure({ name: curve, curve: curveOf(metrics, curve), run: run.name, axisEnd, other, heldOut });
+  }, [metrics, compared, curve, axisEnd, run]);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  const curveSelector = (
-    <SegmentedControl
-      label="Curve"
-      value={curve}
-      onChange={onCurve}
-      segments={CURVES.filter((name) => name !== "stable_rank" || name === curve || hasRanks).map((name) => ({
-        value: name,
-        label: CURVE_LABELS[name].segment,
-      }))}
-    />
-  );
-  if (figure.drawn === 0) return <NoCurve run={detail.run} />;
+  if (figure.drawn === 0) return <NoCurve run={run} />;
+  const isShown = (name: CurveName) => name === curve || curveOf(metrics, name).values.length > 0;
+  const shown = CURVES.filter(isShown).map((name) => ({ value: name, label: CURVE_LABELS[name].segment }));
+  const isMissing = compared !== undefined && curveOf(compared.metrics, curve).values.length === 0;
   return (
     <section className="pane">
       <FigureView
         figure={figure}
         title={labels.title}
-        note={`${labels.note}; line: moving average${missing}`}
+        note={`${labels.note}; line: moving average${isMissing ? `; not measured for ${compared.run.name}` : ""}`}
         height={HEIGHT}
         controls={
           <>
-            {curveSelector}
+            <SegmentedControl label="Curve" value={curve} onChange={onCurve} segments={shown} />
             {children}
           </>
         }

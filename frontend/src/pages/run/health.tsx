@@ -1,16 +1,18 @@
 /** Activation densities and dead experts of a run, from its index. */
 
 import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import { figureQuery, reportQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
+import type { FigureName, RunSummary } from "@/api/types";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
 import { inUnits } from "@/components/runs/run-labels";
 import { LinkedText } from "@/components/terms/linked-text";
 import { Described, Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
+import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
@@ -23,15 +25,13 @@ export function Faithfulness({ run }: { readonly run: string }) {
   const isEvaluated = table?.columns[0]?.key === run;
   return (
     <section className="pane settings">
-      <div className="pane-h">
-        <h2>Faithfulness</h2>
-        <span className="grow" />
+      <PaneHead title="Faithfulness">
         {table !== undefined && table.columns.length > 1 && (
           <Link className="link" to={pageLinks(run).page("evaluate")}>
             Beside the other runs
           </Link>
         )}
-      </div>
+      </PaneHead>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {data === undefined && error === null && <LoadingState label="Loading evaluation" rows={2} rowHeight={20} />}
       {data !== undefined && !isEvaluated && (
@@ -113,29 +113,37 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
   );
 }
 
-function DensityHistogram({ run }: { readonly run: RunSummary }) {
-  const { data, error, refetch } = useQuery(figureQuery("density-histogram", { run: run.name }));
+interface RunFigureProps {
+  readonly run: string;
+  readonly name: FigureName;
+  readonly height: number;
+  /** Shown if there is nothing to draw. */
+  readonly children?: ReactNode;
+}
+
+/** A figure of the server about one run. */
+export function RunFigure({ run, name, height, children }: RunFigureProps) {
+  const { data, error, refetch } = useQuery(figureQuery(name, { run }));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading histogram" rows={6} rowHeight={32} />;
-  return <Plot figure={data} height={HEIGHT} label={data.title} />;
+  if (data === undefined) return <LoadingState label="Loading figure" rows={6} rowHeight={32} />;
+  if (data.total === 0 && children !== undefined) return children;
+  return <Plot figure={data} height={height} label={data.title} />;
 }
 
 export function Health({ run }: { readonly run: RunSummary }) {
   const isIndexed = run.indexed_tokens !== null;
   return (
     <section className="pane">
-      <div className="pane-h">
-        <h2>Expert health</h2>
-        <span className="grow" />
+      <PaneHead title="Expert health">
         {run.held_out !== null && (
           <Link className="link" to={pageLinks(run.name).page("evaluate")}>
             All metrics
           </Link>
         )}
-      </div>
+      </PaneHead>
       <HealthFigures run={run} />
       {isIndexed ? (
-        <DensityHistogram run={run} />
+        <RunFigure run={run.name} name="density-histogram" height={HEIGHT} />
       ) : (
         <>
           <p className="ink2">To measure how often each expert fires, run:</p>

@@ -8,10 +8,9 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 
 import { ApiError } from "@/api/http/errors";
-import { figureQuery, runQuery } from "@/api/queries";
+import { runQuery } from "@/api/queries";
 import type { RunDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { Plot } from "@/components/plots/plot";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import {
@@ -23,18 +22,19 @@ import {
   shortSource,
   unitName,
 } from "@/components/runs/run-labels";
+import { RunPicker } from "@/components/runs/run-picker";
 import { Term } from "@/components/terms/term";
 import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
+import { PaneHead } from "@/components/ui/pane-head";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useNow } from "@/hooks/use-now";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/text/format";
 import { StatusWord } from "@/pages/runs/runs-table";
 
-import { CompareMenu, Curves, RUN_PARAMS } from "./curves";
-import { Faithfulness, Health } from "./health";
-import { useRunEvents } from "./use-run-events";
+import { Curves, RUN_PARAMS } from "./curves";
+import { Faithfulness, Health, RunFigure } from "./health";
 
 type Setting = RunDetail["config"][string] | undefined;
 
@@ -222,41 +222,29 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
 
 const HEIGHT = 420;
 
-function StrengthSweeps({ run }: { readonly run: RunSummary }) {
-  const { data, error, refetch } = useQuery(figureQuery("steering", { run: run.name }));
-  if (data?.total === 0) {
-    return (
-      <details className="more-metrics">
-        <summary>Not measured yet: commands that measure it</summary>
-        <Command text={`mxd ablate ${run.name}`} />
-        <Command text={`mxd evaluate-steering ${run.name}`} />
-      </details>
-    );
-  }
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading strength sweeps" rows={8} rowHeight={32} />;
-  return <Plot figure={data} height={HEIGHT} label={data.title} />;
-}
-
 /** Steering evaluation of a sample of the run's experts, with baselines. */
 function Steering({ run }: { readonly run: RunSummary }) {
   if (run.indexed_tokens === null) return null;
   return (
     <section className="pane run-steering">
-      <div className="pane-h">
-        <h2>Steering</h2>
-        <span className="note">
-          {inUnits("do experts change texts more than random experts and random directions?", run)}
-        </span>
-      </div>
-      <StrengthSweeps run={run} />
+      <PaneHead
+        title="Steering"
+        note={inUnits("do experts change texts more than random experts and random directions?", run)}
+      />
+      <RunFigure run={run.name} name="steering" height={HEIGHT}>
+        <details className="more-metrics">
+          <summary>Not measured yet: commands that measure it</summary>
+          <Command text={`mxd ablate ${run.name}`} />
+          <Command text={`mxd evaluate-steering ${run.name}`} />
+        </details>
+      </RunFigure>
     </section>
   );
 }
 
 function RunView({ detail }: { readonly detail: RunDetail }) {
   const [params, setParams] = useUrlState(RUN_PARAMS);
-  useRunEvents(detail);
+  const others = useCurrentRun().runs.filter(({ name }) => name !== detail.run.name);
   return (
     <>
       <RunHead detail={detail} />
@@ -270,11 +258,15 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
           axisEnd={detail.run.target_tokens}
           onCurve={(curve) => setParams({ curve })}
         >
-          <CompareMenu
-            run={detail.run.name}
-            compare={params.compare}
-            onCompare={(compare) => setParams({ compare }, "push")}
-          />
+          {others.length > 0 && (
+            <RunPicker
+              label="Compare with"
+              runs={others}
+              value={params.compare}
+              none="Compare"
+              onChange={(compare) => setParams({ compare }, "push")}
+            />
+          )}
         </Curves>
         <Health run={detail.run} />
       </div>
@@ -284,9 +276,15 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
   );
 }
 
+/** While the run is in training. */
+const REFRESH_MS = 2000;
+
 export default function RunPage() {
   const { run = "" } = useParams();
-  const { data, error, refetch } = useQuery(runQuery(run));
+  const { data, error, refetch } = useQuery({
+    ...runQuery(run),
+    refetchInterval: ({ state }) => state.data?.run.status === "training" && REFRESH_MS,
+  });
   const isMissing = error instanceof ApiError && error.status === 404;
   return (
     <>

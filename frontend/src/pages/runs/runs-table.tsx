@@ -20,45 +20,31 @@ import { choiceParam } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 
-export const SORTS = [
-  "layer",
-  "name",
-  "num_experts",
-  "k",
-  "parameters",
-  "trained_tokens",
-  "training_mse",
-  "held_out_mse",
-  "loss_recovered",
-  "routing_share",
-  "dead",
-  "updated",
-] as const;
-export type Sort = (typeof SORTS)[number];
+/** Share of a run's experts that are active on no indexed token; null if it is not indexed. */
+const deadShare = ({ num_experts: count, active_experts: active }: RunSummary) =>
+  active === null ? null : 1 - active / count;
+
+/** What the runs can be sorted by. */
+const KEYS = {
+  layer: ({ layer }: RunSummary) => layer,
+  name: ({ name }: RunSummary) => name,
+  num_experts: (run: RunSummary) => run.num_experts,
+  k: ({ k }: RunSummary) => k,
+  parameters: ({ parameters }: RunSummary) => parameters,
+  trained_tokens: (run: RunSummary) => run.trained_tokens,
+  training_mse: (run: RunSummary) => run.last_metric?.normalized_mse ?? null,
+  held_out_mse: (run: RunSummary) => run.held_out?.normalized_mse ?? null,
+  loss_recovered: (run: RunSummary) => run.held_out?.loss_recovered.value ?? null,
+  routing_share: decisiveShare,
+  dead: deadShare,
+  updated: (run: RunSummary) => run.updated_at,
+} as const;
+type Sort = keyof typeof KEYS;
 
 export const RUNS_PARAMS = {
   /** By layer, the runs are grouped. */
-  sort: choiceParam(SORTS, "layer"),
+  sort: choiceParam(Object.keys(KEYS) as Sort[], "layer"),
   order: choiceParam(["asc", "desc"], "asc"),
-};
-
-/** Share of a run's experts that are active on no indexed token; null if it is not indexed. */
-export const deadShare = ({ num_experts: count, active_experts: active }: RunSummary) =>
-  active === null ? null : 1 - active / count;
-
-const KEYS: Readonly<Record<Sort, (run: RunSummary) => number | string | null>> = {
-  layer: ({ layer }) => layer,
-  name: ({ name }) => name,
-  num_experts: (run) => run.num_experts,
-  k: ({ k }) => k,
-  parameters: ({ parameters }) => parameters,
-  trained_tokens: (run) => run.trained_tokens,
-  training_mse: (run) => run.last_metric?.normalized_mse ?? null,
-  held_out_mse: (run) => run.held_out?.normalized_mse ?? null,
-  loss_recovered: (run) => run.held_out?.loss_recovered.value ?? null,
-  routing_share: decisiveShare,
-  dead: deadShare,
-  updated: (run) => run.updated_at,
 };
 
 function compareKeys(a: number | string, b: number | string): number {
@@ -77,7 +63,7 @@ export function sortedRuns(runs: readonly RunSummary[], sort: Sort, order: "asc"
 }
 
 /** Runs of one MLP. Only their losses and errors are comparable. */
-export interface RunGroup {
+interface RunGroup {
   readonly model: string;
   readonly layer: number;
   readonly runs: readonly RunSummary[];
@@ -287,22 +273,12 @@ interface RunsTableProps {
   readonly onSort: ChangeSorting<Sort>;
 }
 
-function Body({ runs, withModel, sorting }: Omit<RunsTableProps, "onSort">) {
+export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) {
   const now = useNow(10_000);
   const isGrouped = sorting.sort === "layer";
   const row = (run: RunSummary) => (
     <RunRow key={run.name} run={run} now={now} withLayer={!isGrouped} withModel={withModel} />
   );
-  if (!isGrouped) return sortedRuns(runs, sorting.sort, sorting.order).map(row);
-  return groupedRuns(runs, sorting.order).map((group) => (
-    <Fragment key={`${group.model} ${group.layer}`}>
-      <GroupRow group={group} columns={COLUMNS.length + 2 + Number(withModel)} />
-      {group.runs.map(row)}
-    </Fragment>
-  ));
-}
-
-export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) {
   const header = ({ sort, name, unit, className, term }: Column) => (
     <SortHeader key={sort} column={sort} sorting={sorting} onSort={onSort} className={className} term={term}>
       {name} {unit !== undefined && <span className="unit">{unit}</span>}
@@ -322,12 +298,19 @@ export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) 
             <th className="r-size" scope="col">
               Method
             </th>
-            {sorting.sort !== "layer" && header(LAYER)}
+            {!isGrouped && header(LAYER)}
             {COLUMNS.map(header)}
           </tr>
         </thead>
         <tbody>
-          <Body runs={runs} withModel={withModel} sorting={sorting} />
+          {isGrouped
+            ? groupedRuns(runs, sorting.order).map((group) => (
+                <Fragment key={`${group.model} ${group.layer}`}>
+                  <GroupRow group={group} columns={COLUMNS.length + 2 + Number(withModel)} />
+                  {group.runs.map(row)}
+                </Fragment>
+              ))
+            : sortedRuns(runs, sorting.sort, sorting.order).map(row)}
         </tbody>
       </table>
     </ScrollBox>

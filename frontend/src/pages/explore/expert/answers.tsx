@@ -21,6 +21,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
+import { PaneHead } from "@/components/ui/pane-head";
 import { Remaining } from "@/components/ui/remaining";
 import { ErrorState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
@@ -77,12 +78,10 @@ export function FiresOn({ run, row, marker }: FiresOnProps) {
   const { active_tokens: active } = row;
   return (
     <section className="answer" aria-label="Fires on">
-      <div className="pane-h">
-        <h2>Fires on</h2>
-        <span className="note">
-          {formatShare(row.density)} % of tokens, {formatCount(active)} of {formatCompact(run.indexed_tokens ?? 0)}
-        </span>
-      </div>
+      <PaneHead
+        title="Fires on"
+        note={`${formatShare(row.density)} % of tokens, ${formatCount(active)} of ${formatCompact(run.indexed_tokens ?? 0)}`}
+      />
       {active < FEW_TOKENS && (
         <p className="too-few">
           Active on only {formatPlural(active, "indexed token")}: too few to say what it responds to.

@@ -29,6 +29,7 @@ import { TokenGroup } from "@/components/tokens/token-group";
 import { TokenText } from "@/components/tokens/token-text";
 import { TokenTip } from "@/components/tokens/token-tip";
 import { Button } from "@/components/ui/button";
+import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-columns";
 import { sequentialClass } from "@/lib/scales/colour-scale";
@@ -128,10 +129,7 @@ export function TestText({ run, expert, largest, text, onText, onHover }: TestTe
   const submit = () => onText(draft.trim());
   return (
     <section className="pane test-text">
-      <div className="pane-h">
-        <h2>Test on a text</h2>
-        <span className="note">computes its activation on each token with the language model</span>
-      </div>
+      <PaneHead title="Test on a text" note="computes its activation on each token with the language model" />
       <div className="prompt-row">
         <PromptBox
           label="Text to test the expert on"
@@ -182,10 +180,7 @@ export function Facts({ run, row }: { readonly run: RunSummary; readonly row: Ex
     ));
   return (
     <section>
-      <div className="pane-h">
-        <h2>Statistics</h2>
-        <span className="note">over the indexed text</span>
-      </div>
+      <PaneHead title="Statistics" note="over the indexed text" />
       <dl className="kv">
         {facts(columns.filter(({ key }) => key === "density"))}
         <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
@@ -221,15 +216,6 @@ export function useHistogramMarker(run: string, expert: number, lock: ExampleTok
   return { marker: hovered ?? (lock === null ? null : locked), onHover: setHovered };
 }
 
-function Measure({ name, children }: { readonly name: ReactNode; readonly children: ReactNode }) {
-  return (
-    <>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </>
-  );
-}
-
 /** A share, or why there is none. */
 const share = (value: number | null, reason: string) =>
   value === null ? <span>{reason}</span> : `${formatPercent(value, 0)} %`;
@@ -247,18 +233,22 @@ function Scores({ automatic, interval }: ScoresProps) {
   return (
     <>
       <dl className="kv">
-        <Measure name="Balanced accuracy">
+        <Fact name="Balanced accuracy">
           {formatFixed(accuracy)}{" "}
           {isRule && (
             <span>
               ({formatFixed(interval[0])} to {formatFixed(interval[1])})
             </span>
           )}
-        </Measure>
+        </Fact>
         {isRule && (
           <>
-            <Measure name={<Term id="precision">Precision</Term>}>{share(precision, "no match in the sample")}</Measure>
-            <Measure name={<Term id="recall">Recall</Term>}>{share(recall, "inactive in the sample")}</Measure>
+            <Fact name="Precision" term="precision">
+              {share(precision, "no match in the sample")}
+            </Fact>
+            <Fact name="Recall" term="recall">
+              {share(recall, "inactive in the sample")}
+            </Fact>
           </>
         )}
       </dl>
@@ -281,12 +271,7 @@ export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
   if (automatic === null) return null;
   return (
     <section>
-      <div className="pane-h">
-        <h2>
-          <Term id="automatic_label">Automatic label</Term>
-        </h2>
-        <span className="note">{automatic.label}</span>
-      </div>
+      <PaneHead title="Automatic label" term="automatic_label" note={automatic.label} />
       <Scores automatic={automatic} interval={detail.accuracy_interval} />
       {!automatic.is_clear && <p className="ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>}
       {label !== null && <p className="ablation-note">The user label is not tested.</p>}
@@ -294,29 +279,18 @@ export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
   );
 }
 
-interface RowProps {
-  readonly name: string;
-  readonly term: TermId;
-  readonly children: ReactNode;
-  readonly other?: string | undefined;
-  readonly direction?: string | undefined;
-}
-
-function Row({ name, term, children, other = "", direction = "" }: RowProps) {
-  return (
-    <tr>
-      <th scope="row">
-        <Term id={term}>{name}</Term>
-      </th>
-      <td className="num own">{children}</td>
-      <td className="num">{other}</td>
-      <td className="num">{direction}</td>
-    </tr>
-  );
-}
-
 const percent = (value: number | null) => (value === null ? "–" : formatPercent(value, 1));
 const loss = (value: number | null) => (value === null ? "–" : formatSigned(value, 4));
+
+/** Each with its term, the expert's own value, and those of both baselines. */
+const effects = (it: Ablation): readonly (readonly [name: string, term: TermId, ...values: string[]])[] => [
+  ["Δ loss, ablated", "loss_increase", loss(it.loss_increase), loss(it.random_loss_increase), ""],
+  [
+    ...(["KL, amplified", "kl_amplified"] as const),
+    ...[it.kl_amplified, it.kl_random_expert, it.kl_random_direction].map((kl) => formatFixed(kl, 4)),
+  ],
+  ["Output share, %", "output_share", formatPercent(it.output_share, 1), percent(it.random_output_share), ""],
+];
 
 function EffectsTable({ ablation }: { readonly ablation: Ablation }) {
   const links = usePageLinks();
@@ -339,20 +313,18 @@ function EffectsTable({ ablation }: { readonly ablation: Ablation }) {
         </tr>
       </thead>
       <tbody>
-        <Row name="Δ loss, ablated" term="loss_increase" other={loss(ablation.random_loss_increase)}>
-          {loss(ablation.loss_increase)}
-        </Row>
-        <Row
-          name="KL, amplified"
-          term="kl_amplified"
-          other={formatFixed(ablation.kl_random_expert, 4)}
-          direction={formatFixed(ablation.kl_random_direction, 4)}
-        >
-          {formatFixed(ablation.kl_amplified, 4)}
-        </Row>
-        <Row name="Output share, %" term="output_share" other={percent(ablation.random_output_share)}>
-          {formatPercent(ablation.output_share, 1)}
-        </Row>
+        {effects(ablation).map(([name, term, ...values]) => (
+          <tr key={name}>
+            <th scope="row">
+              <Term id={term}>{name}</Term>
+            </th>
+            {values.map((value, i) => (
+              <td key={i} className={i === 0 ? "num own" : "num"}>
+                {value}
+              </td>
+            ))}
+          </tr>
+        ))}
       </tbody>
     </table>
   );
@@ -365,12 +337,7 @@ export function CausalImportance({ run, expert }: { readonly run: string; readon
   if (ablation === null) return null;
   return (
     <section>
-      <div className="pane-h">
-        <h2>Causal importance</h2>
-        <span className="note">
-          <Term id="nats">nats</Term>, {formatCount(ablation.examples)} examples
-        </span>
-      </div>
+      <PaneHead title="Causal importance" note={`nats, ${formatCount(ablation.examples)} examples`} />
       <EffectsTable ablation={ablation} />
       <p className="ablation-note">
         Baselines: a random expert of the same density, a random direction. Means without intervals: a loss change as
@@ -391,28 +358,33 @@ function Tokens({ tokens }: { readonly tokens: readonly TokenEffect[] }) {
   );
 }
 
-function Directions({ map }: { readonly map: ExpertMap }) {
+interface WeightTableProps {
+  readonly caption: string;
+  readonly heads: readonly string[];
+  /** Texts, which are numbers, and tokens. */
+  readonly rows: readonly (readonly ReactNode[])[];
+}
+
+function WeightTable({ caption, heads, rows }: WeightTableProps) {
   return (
     <div className="matrix-scroll">
       <table className="matrix-table">
-        <caption>Leading singular directions, both signs</caption>
+        <caption>{caption}</caption>
         <thead>
           <tr>
-            <th className="num">Share</th>
-            <th>Promoted in one direction</th>
-            <th>Promoted in the opposite direction</th>
+            {heads.map((head) => (
+              <th key={head}>{head}</th>
+            ))}
           </tr>
         </thead>
         <tbody>
-          {map.directions.map((direction, i) => (
+          {rows.map((cells, i) => (
             <tr key={i}>
-              <td className="num">{formatPercent(direction.share, 1)} %</td>
-              <td>
-                <Tokens tokens={direction.positive_tokens} />
-              </td>
-              <td>
-                <Tokens tokens={direction.negative_tokens} />
-              </td>
+              {cells.map((cell, column) => (
+                <td key={column} className={typeof cell === "string" ? "num" : undefined}>
+                  {cell}
+                </td>
+              ))}
             </tr>
           ))}
         </tbody>
@@ -421,34 +393,11 @@ function Directions({ map }: { readonly map: ExpertMap }) {
   );
 }
 
-interface DimensionsProps {
-  readonly caption: string;
-  readonly dimensions: ExpertMap["largest_scalings"];
-}
-
-function OutputGains({ caption, dimensions }: DimensionsProps) {
-  return (
-    <table className="matrix-table">
-      <caption>{caption}</caption>
-      <thead>
-        <tr>
-          <th className="num">Dimension</th>
-          <th className="num">Gain c</th>
-          <th className="num">Relative to RMS</th>
-        </tr>
-      </thead>
-      <tbody>
-        {dimensions.map(({ dimension, scaling, relative }) => (
-          <tr key={dimension}>
-            <td className="num">{dimension}</td>
-            <td className="num">{formatSigned(scaling, 3)}</td>
-            <td className="num">× {formatFixed(relative, 2)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
+const gainRow = ({ dimension, scaling, relative }: ExpertMap["largest_scalings"][number]) => [
+  String(dimension),
+  formatSigned(scaling, 3),
+  `× ${formatFixed(relative, 2)}`,
+];
 
 function MatrixSvd({ map }: { readonly map: ExpertMap }) {
   return (
@@ -459,13 +408,25 @@ function MatrixSvd({ map }: { readonly map: ExpertMap }) {
           ` ${formatPercent(map.small_scaling_share, 1)} % of the output dimensions have a gain near zero.`}
       </p>
       <div className="matrix">
-        <Directions map={map} />
-        {map.largest_scalings.length > 0 && (
-          <OutputGains caption="Largest output gains" dimensions={map.largest_scalings} />
-        )}
-        {map.smallest_scalings.length > 0 && (
-          <OutputGains caption="Smallest output gains" dimensions={map.smallest_scalings} />
-        )}
+        <WeightTable
+          caption="Leading singular directions, both signs"
+          heads={["Share", "Promoted in one direction", "Promoted in the opposite direction"]}
+          rows={map.directions.map(({ share, positive_tokens: positive, negative_tokens: negative }) => [
+            `${formatPercent(share, 1)} %`,
+            <Tokens key="positive" tokens={positive} />,
+            <Tokens key="negative" tokens={negative} />,
+          ])}
+        />
+        {(["largest", "smallest"] as const)
+          .filter((end) => map[`${end}_scalings`].length > 0)
+          .map((end) => (
+            <WeightTable
+              key={end}
+              caption={`${end === "largest" ? "Largest" : "Smallest"} output gains`}
+              heads={["Dimension", "Gain c", "Relative to RMS"]}
+              rows={map[`${end}_scalings`].map(gainRow)}
+            />
+          ))}
       </div>
       <p className="ablation-note">
         Computed from the weights alone. Tokens: final norm and unembedding applied to the direction. Later layers are
@@ -484,16 +445,13 @@ export function WeightAnalysis({ run, expert }: { readonly run: string; readonly
   const { data, error, refetch } = useQuery(expertMapQuery(run, expert, isShown));
   return (
     <section className="pane matrix-pane">
-      <div className="pane-h">
-        <h2>Weight analysis</h2>
-        <span className="note">SVD of its matrix, independent of any text</span>
-        <span className="grow" />
+      <PaneHead title="Weight analysis" note="SVD of its matrix, independent of any text">
         {!isShown && (
           <Button size="small" onClick={() => setShown(true)}>
             Show SVD
           </Button>
         )}
-      </div>
+      </PaneHead>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {isShown && error === null && data === undefined && <LoadingState label="Computing SVD" rows={4} />}
       {data !== undefined && <MatrixSvd map={data} />}

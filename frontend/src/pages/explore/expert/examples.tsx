@@ -16,7 +16,7 @@ import {
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
@@ -275,20 +275,13 @@ function LayoutControls({ run, detail, params, setParams }: Omit<ExamplesProps, 
         label="Which examples"
         value={params.all ? "all" : "top"}
         onChange={(which) => setParams({ all: which === "all" })}
-        segments={[
-          { value: "top", label: "Strongest" },
-          { value: "all", label: "All strengths" },
-        ]}
+        segments={segmentsOf({ top: "Strongest", all: "All strengths" })}
       />
       <SegmentedControl
         label="Layout of examples"
         value={params.view}
         onChange={(view) => setParams({ view })}
-        segments={[
-          { value: "aligned", label: "Aligned" },
-          { value: "snippet", label: "Snippet" },
-          { value: "full", label: "Full" },
-        ]}
+        segments={segmentsOf({ aligned: "Aligned", snippet: "Snippet", full: "Full" })}
       />
       <Button
         size="small"

@@ -1,6 +1,7 @@
 /** The expert's label, tags, note and actions. */
 
 import "@/components/lists/lists.css";
+import "./expert.css";
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type ChangeEvent, Fragment, type KeyboardEvent, type SubmitEvent, useEffect, useId, useState } from "react";
@@ -13,7 +14,6 @@ import type { ExpertDetail } from "@/api/types";
 import {
   automaticLabelScore,
   describeAutomaticLabel,
-  labelScore,
   labelShare,
   shownAutomatic,
 } from "@/components/experts/automatic-label";
@@ -235,8 +235,7 @@ const RELIABLE = 2 / 3;
 function LabelTrust({ row: { label, automatic } }: ExpertDetail) {
   if (label !== null) return <li data-trust="unknown">User label, not tested</li>;
   if (automatic === null) return null;
-  const { precision, recall } = automatic;
-  const score = labelScore(automatic);
+  const { precision, recall, label_score: score } = automatic;
   return (
     <li data-trust={score === null ? "unknown" : score >= RELIABLE ? "high" : "low"}>
       <span className="auto-mark" title={describeAutomaticLabel(automatic)}>

@@ -1,7 +1,5 @@
 /** One expert: what it fires on, what it writes, what steering with it does, and details. */
 
-import "./expert.css";
-
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { memo, useDeferredValue, useMemo } from "react";
 import { Link, useParams } from "react-router";

@@ -19,7 +19,8 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { PaneHead } from "@/components/ui/pane-head";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import {
   formatCompact,
@@ -115,7 +116,7 @@ function Companions({ expert, data }: { readonly expert: number; readonly data: 
   if (longest === 0) return null;
   return (
     <>
-      <div className={data.enough_tokens ? "coactivation-lists" : "coactivation-lists few"}>
+      <div className="coactivation-lists">
         {lists.map(([title, companions]) => (
           <CompanionList
             key={title}
@@ -173,14 +174,11 @@ export function Recurrence({ recurrence, row }: { readonly recurrence: ExpertRec
   const { matches, min_tokens, tokens } = recurrence;
   return (
     <section>
-      <div className="pane-h">
-        <h2>
-          <Term id="recurrence">Found again</Term>
-        </h2>
-        <span className="note">
-          {row.compared_runs === null ? "not measured" : `in ${formatFoundAgain(row)} other runs`}
-        </span>
-      </div>
+      <PaneHead
+        title="Found again"
+        term="recurrence"
+        note={row.compared_runs === null ? "not measured" : `in ${formatFoundAgain(row)} other runs`}
+      />
       {matches.length > 0 && (
         <table className="ablation-effects recurrence">
           <thead>
@@ -249,12 +247,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
           label="Similar by"
           value={by}
           onChange={onBy}
-          segments={[
-            { value: "gate", label: "gate" },
-            { value: "output", label: "output" },
-            { value: "tokens", label: "tokens" },
-            { value: "coactivation", label: "co-activation" },
-          ]}
+          segments={segmentsOf({ gate: "gate", output: "output", tokens: "tokens", coactivation: "co-activation" })}
         />
       </div>
       {error !== null && <ErrorState error={error} />}

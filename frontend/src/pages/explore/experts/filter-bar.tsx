@@ -10,10 +10,10 @@ import { expertsQuery, fetchAllExperts } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { canBeHidden, type Filter, formatBound } from "@/components/experts/columns";
 import { AddToList } from "@/components/lists/add-to-list";
-import { toCsv } from "@/components/plots/figure";
+import { recordsCsv } from "@/components/plots/figure";
 import { usePageLinks } from "@/components/runs/page-links";
 import { ActionMenu } from "@/components/ui/action-menu";
-import { Button, LinkButton, TriggerButton } from "@/components/ui/button";
+import { Button, LinkButton, RemoveChip, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -196,16 +196,11 @@ type Format = keyof typeof FORMATS;
 
 function save(run: string, view: ExpertsView, rows: readonly ExpertRow[], format: Format): void {
   const experts = rows.map((row) => tableRow(row, view.columns, view.params.hide));
-  if (format === "csv") {
-    const [first = {}] = experts;
-    const table = { columns: Object.keys(first), rows: experts.map((row) => Object.values(row).map(String)) };
-    saveFile(`${run}-experts.csv`, toCsv(table), "text/csv");
-    return;
-  }
+  const json = () => JSON.stringify({ run, asked: toFilters(view), experts }, null, 2);
   saveFile(
-    `${run}-experts.json`,
-    JSON.stringify({ run, asked: toFilters(view), experts }, null, 2),
-    "application/json",
+    `${run}-experts.${format}`,
+    format === "csv" ? recordsCsv(experts) : json(),
+    format === "csv" ? "text/csv" : "application/json",
   );
 }
 
@@ -299,9 +294,7 @@ function FilterChip({ filter, value, view }: ChipProps) {
           </Dialog>
         </Popover>
       </DialogTrigger>
-      <button type="button" className="x" aria-label={`Remove filter ${text}`} onClick={remove}>
-        ×
-      </button>
+      <RemoveChip label={`Remove filter ${text}`} onRemove={remove} />
     </span>
   );
 }
@@ -319,9 +312,7 @@ function ValueChip({ kind, value, onRemove }: ValueChipProps) {
       <span>
         <span className="dim">{kind}</span> {value}
       </span>
-      <button type="button" className="x" aria-label={`Remove filter ${kind} ${value}`} onClick={onRemove}>
-        ×
-      </button>
+      <RemoveChip label={`Remove filter ${kind} ${value}`} onRemove={onRemove} />
     </span>
   );
 }

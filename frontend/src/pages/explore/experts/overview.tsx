@@ -12,8 +12,9 @@ import { type ColumnNames, cornerTitle, DENSITY_AXIS, inPercent, readTrace } fro
 import { FigureView } from "@/components/plots/figure-view";
 import type { PlotPoint } from "@/components/plots/plot";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Button } from "@/components/ui/button";
+import { Button, RemoveChip } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
+import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useBestExperts } from "@/hooks/use-best-experts";
@@ -170,11 +171,9 @@ function FirstExperts({ run }: { readonly run: string }) {
   const experts = useBestExperts(run).experts.slice(0, MAX_LISTED);
   return (
     <div className="pane selection">
-      <div className="pane-h wrap">
-        <h2>Experts to start with</h2>
-        <span className="grow" />
+      <PaneHead title="Experts to start with" wrap>
         <AddToList run={run} experts={experts.map(({ expert }) => expert)} className="btn sm" label="Save as list" />
-      </div>
+      </PaneHead>
       <ul className="expert-list">
         {experts.map(({ expert, label, automatic }) => (
           <li key={expert}>
@@ -209,9 +208,7 @@ function SelectionHead({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
       <h2>Selection</h2>
       <span className="chip sel">
         {formatCount(chosen.length)} experts
-        <button type="button" className="x" aria-label="Clear selection" onClick={onClear}>
-          ×
-        </button>
+        <RemoveChip label="Clear selection" onRemove={onClear} />
       </span>
       <span className="grow" />
       <span className="selection-acts">

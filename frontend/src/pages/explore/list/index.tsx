@@ -20,7 +20,7 @@ import type { Column, ExpertList, ExpertRow, ListEntry, RunSummary } from "@/api
 import { fileValue, isStatistic } from "@/components/experts/columns";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { toCsv } from "@/components/plots/figure";
+import { recordsCsv } from "@/components/plots/figure";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -203,10 +203,8 @@ interface ListHeadProps {
 
 type Editing = "name" | "note" | null;
 
-function listCsv({ entries }: ExpertList, columns: readonly Column[]): string {
-  const rows = entries.map(({ row, note }) => ({ ...expertCells(row, columns), note: note ?? "" }));
-  return toCsv({ columns: Object.keys(rows[0] ?? {}), rows: rows.map((row) => Object.values(row)) });
-}
+const listCsv = ({ entries }: ExpertList, columns: readonly Column[]) =>
+  recordsCsv(entries.map(({ row, note }) => ({ ...expertCells(row, columns), note })));
 
 /** Only letters and digits, which every file system accepts. */
 const fileName = (run: string, name: string) => `${run}-${name.replace(/[^\p{L}\p{N}]+/gu, "-")}`;

@@ -9,12 +9,12 @@ import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
 import { ExportMenu } from "@/components/ui/action-menu";
 import { Button } from "@/components/ui/button";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
 
 import { chanceText, contrastCsv, controlFails, ratioText, type Side, singleUnit } from "./contrast-values";
-import { type FoundColumn, FoundTable } from "./found-table";
+import { type FoundColumn, FoundTable, useParts } from "./found-table";
 
 const qText = (q: number) => (q < 1e-4 ? "< 0.0001" : q.toFixed(4));
 
@@ -131,10 +131,6 @@ function ContrastTable({ result, side, hits }: ContrastTableProps) {
   );
 }
 
-/** Experts shown at first, and by each press of the button below them. */
-const PART = 50;
-const MORE = 200;
-
 /** With fewer documents per text, the test misses clear differences. */
 const FEW_DOCUMENTS = 30;
 
@@ -205,10 +201,9 @@ function Summary({ result, numExperts }: { readonly result: ContrastResult; read
 
 export function ResultView({ result, numExperts, side, onSide }: ResultViewProps) {
   const [onlyLabelled, setOnlyLabelled] = useState(false);
-  const [numShown, setNumShown] = useState(PART);
   const found = side === "a" ? result.more_in_a : result.more_in_b;
   const hits = onlyLabelled ? found.filter(isLabelled) : found;
-  const shown = hits.slice(0, numShown);
+  const [shown, more] = useParts(hits);
   return (
     <>
       <Summary result={result} numExperts={numExperts} />
@@ -217,10 +212,10 @@ export function ResultView({ result, numExperts, side, onSide }: ResultViewProps
           label="Direction"
           value={side}
           onChange={onSide}
-          segments={[
-            { value: "a", label: `More often in A: ${formatCount(result.found_a)}` },
-            { value: "b", label: `More often in B: ${formatCount(result.found_b)}` },
-          ]}
+          segments={segmentsOf({
+            a: `More often in A: ${formatCount(result.found_a)}`,
+            b: `More often in B: ${formatCount(result.found_b)}`,
+          })}
         />
         <Button
           variant={onlyLabelled ? "chosen" : "plain"}
@@ -253,11 +248,7 @@ export function ResultView({ result, numExperts, side, onSide }: ResultViewProps
       ) : (
         <ContrastTable key={side} result={result} side={side} hits={shown} />
       )}
-      {hits.length > shown.length && (
-        <Button className="contrast-more" onClick={() => setNumShown(numShown + MORE)}>
-          Show {formatCount(Math.min(MORE, hits.length - shown.length))} more of {formatCount(hits.length)}
-        </Button>
-      )}
+      {more}
     </>
   );
 }

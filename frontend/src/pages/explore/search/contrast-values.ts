@@ -2,7 +2,7 @@
 
 import type { ContrastHit, ContrastResult } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
-import { toCsv } from "@/components/plots/figure";
+import { recordsCsv } from "@/components/plots/figure";
 import { choiceParam, numberParam, textParam } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
@@ -112,30 +112,12 @@ const FALSE_DISCOVERY_RATE = 0.05;
 export const controlFails = ({ chance, found_a, found_b }: Pick<ContrastResult, "chance" | "found_a" | "found_b">) =>
   chance.mean_found > FALSE_DISCOVERY_RATE * (found_a + found_b);
 
-const NUMBERS = [
-  "active_a",
-  "active_b",
-  "units_a",
-  "units_b",
-  "density_a",
-  "density_b",
-  "activation_ratio",
-  "p_value",
-  "q_value",
-] as const;
-const COLUMNS = ["expert", "label", "automatic_label", "ratio", "ratio_low", "ratio_high", ...NUMBERS];
-
-function row({ contrast, label, automatic }: ContrastHit): string[] {
-  const { ratio } = contrast;
-  return [
-    String(contrast.expert),
-    label ?? "",
-    shownAutomatic(automatic)?.label ?? "",
-    ...[ratio.value, ratio.low, ratio.high].map(String),
-    ...NUMBERS.map((name) => (contrast[name] === null ? "" : String(contrast[name]))),
-  ];
-}
-
 export function contrastCsv(result: Pick<ContrastResult, "more_in_a" | "more_in_b">): string {
-  return toCsv({ columns: COLUMNS, rows: [...result.more_in_a, ...result.more_in_b].map(row) });
+  return recordsCsv(
+    [...result.more_in_a, ...result.more_in_b].map(({ contrast: { expert, ratio, ...numbers }, label, automatic }) => ({
+      ...{ expert, label, automatic_label: shownAutomatic(automatic)?.label },
+      ...{ ratio: ratio.value, ratio_low: ratio.low, ratio_high: ratio.high },
+      ...numbers,
+    })),
+  );
 }

@@ -21,6 +21,7 @@ import { NumberInput } from "@/components/ui/number-input";
 import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
+import { useControlKey } from "@/hooks/use-shortcut";
 import { currentParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatCount, formatDuration, formatPlural } from "@/lib/text/format";
 
@@ -63,26 +64,18 @@ function useContrast(run: string, choice: ContrastChoice): ContrastWork {
   return { ...work, start, result };
 }
 
-const isSubmit = (event: KeyboardEvent) =>
-  event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.defaultPrevented && !event.isComposing;
-
-/** Ctrl or ⌘ with Enter submits a page's form, wherever the focus is. */
+/** Ctrl or ⌘ with Enter submits the form, unless a menu is open. */
 function useSubmitKey(submit: () => void): void {
   const [presses, setPresses] = useState(0);
   const latest = useRef(submit);
   useLayoutEffect(() => {
     latest.current = submit;
   });
-  useEffect(() => {
-    const onKeyDown = (event: KeyboardEvent) => {
-      if (!isSubmit(event) || document.querySelector(".overlay, .popover") !== null) return;
-      event.preventDefault();
-      // A transition, as changes of the URL are: a number that this key press commits is rendered first.
-      startTransition(() => setPresses((count) => count + 1));
-    };
-    window.addEventListener("keydown", onKeyDown);
-    return () => window.removeEventListener("keydown", onKeyDown);
-  }, []);
+  useControlKey("enter", () => {
+    if (document.querySelector(".overlay, .popover") !== null) return;
+    // A transition, as changes of the URL are: a number that this key press commits is rendered first.
+    startTransition(() => setPresses((count) => count + 1));
+  });
   useEffect(() => {
     if (presses > 0) latest.current();
   }, [presses]);

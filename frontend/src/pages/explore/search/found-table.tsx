@@ -2,7 +2,7 @@
 
 import "./found.css";
 
-import { Fragment, type ReactNode } from "react";
+import { Fragment, type ReactNode, useState } from "react";
 import { Link } from "react-router";
 
 import type { AutomaticLabel } from "@/api/types";
@@ -12,9 +12,11 @@ import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
+import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { useRoom } from "@/hooks/use-is-narrow";
+import { formatCount } from "@/lib/text/format";
 
 /** Of windows, in pixels. */
 const WIDTHS = { phone: 0, tablet: 721, laptop: 941, desktop: 1251 };
@@ -35,6 +37,8 @@ export interface FoundColumn<T> {
   readonly name: ReactNode;
   readonly isNumber?: boolean;
   readonly isSorted?: boolean;
+  /** The whole head, of a column that the reader can sort by. */
+  readonly head?: ReactNode;
   /** The narrowest window that has room for it. */
   readonly from?: keyof typeof WIDTHS;
   readonly cell: (row: T) => ReactNode;
@@ -49,6 +53,8 @@ interface FoundTableProps<T> {
   readonly columns: readonly FoundColumn<T>[];
   /** The columns after the tokens. */
   readonly trail?: readonly FoundColumn<T>[];
+  /** False if there is no room for the tokens on which each expert fires most often. */
+  readonly withTokens?: boolean;
   /** Default: the label, linked to the expert's page. */
   readonly labelled?: (row: T) => ReactNode;
   /** A row below an expert; null for none. */
@@ -72,7 +78,8 @@ function Labelled({ found: { run, expert, label, automatic } }: { readonly found
 const className = <T,>({ key, isNumber }: FoundColumn<T>) => `c-${key}${isNumber === true ? " num" : ""}`;
 
 /** The search's columns among those of every search. */
-function allColumns<T>({ found, lead, columns, trail = [], labelled }: Omit<FoundTableProps<T>, "label" | "rows">) {
+function allColumns<T>(props: Omit<FoundTableProps<T>, "label" | "rows">) {
+  const { found, lead, columns, withTokens = true, trail = [], labelled } = props;
   const ofEvery: Readonly<Record<"plus" | "id" | "label" | "tokens", FoundColumn<T>>> = {
     plus: {
       key: "plus",
@@ -97,8 +104,25 @@ function allColumns<T>({ found, lead, columns, trail = [], labelled }: Omit<Foun
     ofEvery.id,
     ofEvery.label,
     ...columns,
-    ofEvery.tokens,
+    ...(withTokens ? [ofEvery.tokens] : []),
     ...trail,
+  ];
+}
+
+/** Rows shown at first, and by each press of the button below them. */
+const PART = 40;
+const MORE = 200;
+
+/** The first rows, and a button that shows more of them. */
+export function useParts<T>(rows: readonly T[]): readonly [readonly T[], ReactNode] {
+  const [count, setCount] = useState(PART);
+  if (rows.length <= count) return [rows, null];
+  const more = Math.min(MORE, rows.length - count);
+  return [
+    rows.slice(0, count),
+    <Button key="more" className="more-rows" onClick={() => setCount(count + more)}>
+      Show {formatCount(more)} more of {formatCount(rows.length)}
+    </Button>,
   ];
 }
 
@@ -112,14 +136,13 @@ export function FoundTable<T>({ label, rows, below = () => null, ...props }: Fou
         <thead>
           <tr>
             {all.map((column) => (
-              <th
-                key={column.key}
-                scope="col"
-                className={className(column)}
-                aria-sort={column.isSorted === true ? "descending" : undefined}
-              >
-                {column.isSorted === true && <Icon name="arrowDown" />} {column.name}
-              </th>
+              <Fragment key={column.key}>
+                {column.head ?? (
+                  <th scope="col" className={className(column)} aria-sort={column.isSorted ? "descending" : undefined}>
+                    {column.isSorted === true && <Icon name="arrowDown" />} {column.name}
+                  </th>
+                )}
+              </Fragment>
             ))}
           </tr>
         </thead>

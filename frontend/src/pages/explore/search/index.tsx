@@ -11,14 +11,14 @@ import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, LinkButton } from "@/components/ui/button";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { Contrast } from "./contrast";
 import { FindPane } from "@/pages/steer/steering/find/find-pane";
 import { STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
-import { PassageSearch, SEARCH_PARAMS } from "./passage-search";
+import { PassageSearch, SEARCH_KINDS, SEARCH_PARAMS } from "./passage-search";
 import { EFFECT_EXAMPLE } from "./starts";
 import { WordSearch } from "./word-search";
 
@@ -78,12 +78,7 @@ function Search({ run }: { readonly run: RunSummary }) {
             const text = kind === "words" && !isWords(params.text) ? "" : params.text;
             setParams({ kind, text, position: null }, "push");
           }}
-          segments={[
-            { value: "words", label: "Words" },
-            { value: "passage", label: "A passage" },
-            { value: "texts", label: "Two texts" },
-            { value: "effect", label: "I want it to say …" },
-          ]}
+          segments={segmentsOf(SEARCH_KINDS)}
         />
       </div>
       {params.kind === "words" && <WordSearch run={run} text={params.text} onText={(text) => setParams({ text })} />}

@@ -6,7 +6,7 @@ import { passageQuery } from "@/api/queries";
 import type { PassageHit, PassageResult, PassageToken, RunSummary } from "@/api/types";
 import { ActivationCell } from "@/components/experts/activation-cell";
 import { AddToList } from "@/components/lists/add-to-list";
-import { toCsv } from "@/components/plots/figure";
+import { recordsCsv } from "@/components/plots/figure";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
@@ -15,7 +15,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { displayText } from "@/components/tokens/token-text";
 import { ExportMenu } from "@/components/ui/action-menu";
 import { Button } from "@/components/ui/button";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { choiceParam, numberParam, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
@@ -26,11 +26,17 @@ import { FoundTable } from "./found-table";
 
 export const RANKINGS = ["lift", "mass"] as const;
 
-/** `words` are looked up in labels, tokens and examples; a `passage` or two `texts` are run through the language model, and an `effect` is what it should say. */
-const SEARCH_KINDS = ["words", "passage", "texts", "effect"] as const;
+/** Words are looked up in labels, tokens and examples; a passage or two texts are run through the language model, and the
+ *  last is what it should say. */
+export const SEARCH_KINDS = {
+  words: "Words",
+  passage: "A passage",
+  texts: "Two texts",
+  effect: "I want it to say …",
+} as const;
 
 export const SEARCH_PARAMS = {
-  kind: choiceParam(SEARCH_KINDS, "words"),
+  kind: choiceParam(Object.keys(SEARCH_KINDS) as (keyof typeof SEARCH_KINDS)[], "words"),
   text: textParam(""),
   position: numberParam(null, { min: 0 }),
   by: choiceParam(RANKINGS, "lift"),
@@ -39,32 +45,14 @@ export const SEARCH_PARAMS = {
 
 export type SearchParams = Values<typeof SEARCH_PARAMS>;
 
-const FILE_COLUMNS = [
-  "expert",
-  "label",
-  "automatic_label",
-  "mass",
-  "share",
-  "lift",
-  "lift_low",
-  "lift_high",
-  "density",
-  "strongest_on",
-  "top_tokens",
-];
-
-const cell = (value: number | null) => (value === null ? "" : String(value));
-
 export function passageCsv({ hits, tokens }: Pick<PassageResult, "hits" | "tokens">): string {
-  const rows = hits.map((hit) => [
-    String(hit.expert),
-    hit.label ?? "",
-    hit.automatic?.label ?? "",
-    ...[hit.mass, hit.share, hit.lift, hit.lift_low, hit.lift_high, hit.density].map(cell),
-    tokens[hit.peak]?.text ?? "",
-    hit.top_tokens.map((token) => token.text).join(" "),
-  ]);
-  return toCsv({ columns: FILE_COLUMNS, rows });
+  return recordsCsv(
+    hits.map(({ expert, label, automatic, mass, share, lift, lift_low, lift_high, density, peak, top_tokens }) => ({
+      ...{ expert, label, automatic_label: automatic?.label, mass, share, lift, lift_low, lift_high, density },
+      strongest_on: tokens[peak]?.text,
+      top_tokens: top_tokens.map((token) => token.text).join(" "),
+    })),
+  );
 }
 
 interface PassageTokensProps {
@@ -235,10 +223,7 @@ function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
         label="Rank by"
         value={params.by}
         onChange={(by) => setParams({ by }, "push")}
-        segments={[
-          { value: "lift", label: "Lift over density" },
-          { value: "mass", label: "Summed activation" },
-        ]}
+        segments={segmentsOf({ lift: "Lift over density", mass: "Summed activation" })}
       />
       <Button
         variant={onlyRare ? "chosen" : "plain"}

@@ -17,8 +17,8 @@ const hit = (expert: number, matched: SearchHit["matched"], others: Partial<Sear
   }) as SearchHit;
 
 test("hits of all layers are one list, the best match first, and each expert has one", () => {
-  const label = { is_clear: true, precision: 0.9, recall: 0.5 } as SearchHit["automatic"];
-  const weak = { is_clear: false, precision: 1, recall: 0.05 } as SearchHit["automatic"];
+  const label = { is_clear: true, label_score: 0.64 } as SearchHit["automatic"];
+  const weak = { is_clear: false, label_score: 0.1 } as SearchHit["automatic"];
   const merged = mergeHits([
     {
       run: "a",

@@ -1,13 +1,12 @@
 /** Experts of all layers that match words, best match first, each with the reason. */
 
 import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
 import { expertsQuery, relatedQuery, searchQuery } from "@/api/queries";
 import type { ExpertRow, RunSummary, SearchHit } from "@/api/types";
-import { labelScore } from "@/components/experts/automatic-label";
 import { MatchedText } from "@/components/layout/search/matched-text";
 import { firstHitPerExpert, noMatchText } from "@/components/layout/search/search-results";
 import { AddToList } from "@/components/lists/add-to-list";
@@ -18,13 +17,13 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { Described, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { Button } from "@/components/ui/button";
+import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { useExpertRowsOf } from "@/hooks/use-expert-rows";
 import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
 
-import { FoundTable } from "./found-table";
+import { FoundTable, useParts } from "./found-table";
 import { Starts } from "./starts";
 
 export interface LayerHits {
@@ -54,7 +53,7 @@ function rank({ matched, label, automatic, token_share: share, relation }: Searc
 export const isFirst = (hit: SearchHit) => rank(hit) < 4;
 
 const quality = ({ matched, token_share: share, relation, automatic }: SearchHit) =>
-  (matched === "label" && relation === null ? automatic && labelScore(automatic) : (relation ?? share)) ?? 0;
+  (matched === "label" && relation === null ? automatic?.label_score : (relation ?? share)) ?? 0;
 
 /** Of equal rank, the closer relation, larger share of tokens or better label comes first, else the layer's own order. */
 export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
@@ -79,7 +78,8 @@ function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string 
 }
 
 /** Table of the experts that match words, with the reason of each match. */
-function WordHits({ text, hits }: { readonly text: string; readonly hits: readonly RankedHit[] }) {
+function WordHits({ text, hits: all }: { readonly text: string; readonly hits: readonly RankedHit[] }) {
+  const [hits, more] = useParts(all);
   const runs = [...new Set(hits.map(({ run }) => run))];
   const rows = useExpertRowsOf(
     runs.map((run) => ({ run, experts: hits.filter((one) => one.run === run).map(({ hit }) => hit.expert) })),
@@ -87,33 +87,36 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
   const rowOf = ({ run, hit }: RankedHit) => rows[runs.indexOf(run)]?.get(hit.expert);
   const density = (row: ExpertRow | undefined) => (row === undefined ? "" : formatShare(row.density));
   return (
-    <FoundTable
-      label="Table of experts"
-      rows={hits}
-      found={(one) => ({ ...one.hit, run: one.run, topTokens: rowOf(one)?.top_tokens })}
-      lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ layer }) => layer }}
-      columns={[
-        { key: "match", name: "Match", cell: ({ hit }) => <Reason hit={hit} text={text} /> },
-        {
-          key: "share",
-          name: (
-            <Described description="Share of the expert’s active tokens that are the matching token or related word.">
-              Share, %
-            </Described>
-          ),
-          isNumber: true,
-          from: "tablet",
-          cell: ({ hit }) => hit.token_share !== null && formatProbability(hit.token_share),
-        },
-        {
-          key: "density",
-          name: <Term id="density">Density, %</Term>,
-          isNumber: true,
-          from: "laptop",
-          cell: (one) => density(rowOf(one)),
-        },
-      ]}
-    />
+    <>
+      <FoundTable
+        label="Table of experts"
+        rows={hits}
+        found={(one) => ({ ...one.hit, run: one.run, topTokens: rowOf(one)?.top_tokens })}
+        lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ layer }) => layer }}
+        columns={[
+          { key: "match", name: "Match", cell: ({ hit }) => <Reason hit={hit} text={text} /> },
+          {
+            key: "share",
+            name: (
+              <Described description="Share of the expert’s active tokens that are the matching token or related word.">
+                Share, %
+              </Described>
+            ),
+            isNumber: true,
+            from: "tablet",
+            cell: ({ hit }) => hit.token_share !== null && formatProbability(hit.token_share),
+          },
+          {
+            key: "density",
+            name: <Term id="density">Density, %</Term>,
+            isNumber: true,
+            from: "laptop",
+            cell: (one) => density(rowOf(one)),
+          },
+        ]}
+      />
+      {more}
+    </>
   );
 }
 
@@ -152,9 +155,6 @@ function CurrentActions({ run, text, experts }: ActionsProps) {
     </>
   );
 }
-
-/** Experts listed at first. */
-const PREVIEW = 20;
 
 interface RelatedWordsProps {
   readonly words: readonly string[] | undefined;
@@ -203,7 +203,6 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   const isSettled = useDebouncedValue(text, RELATED_AFTER_MS) === text;
   const related = useQuery(relatedQuery(names, isSettled ? text : ""));
   const direct = useQueries({ queries: names.map((name) => searchQuery(name, text, MAX_HITS)) });
-  const [isAll, setAll] = useState(false);
   const links = usePageLinks();
   const failed = direct.find(({ error }) => error !== null);
   if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
@@ -221,12 +220,13 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
     <>
       <RelatedWords words={related.data?.find((one) => one.run === run.name)?.words} failure={related.error} />
       <div role="region" aria-label="Matching experts">
-        <div className="pane-h wrap">
-          <h2>{isWaiting && hits.length === 0 ? "Experts" : formatPlural(hits.length, "expert")}</h2>
-          <span className="note">in {layers.length === 1 ? run.name : `${layers.length} layers`}</span>
-          <span className="grow" />
+        <PaneHead
+          title={isWaiting && hits.length === 0 ? "Experts" : formatPlural(hits.length, "expert")}
+          note={`in ${layers.length === 1 ? run.name : `${layers.length} layers`}`}
+          wrap
+        >
           <CurrentActions run={run} text={text} experts={ofRun} />
-        </div>
+        </PaneHead>
         {hits.length === 0 && !isWaiting && (
           <p className="dim">
             {noMatchText(text)} A token matches if it starts with the text.{" "}
@@ -236,13 +236,8 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
             to find the experts that fire on it.
           </p>
         )}
-        {hits.length > 0 && <WordHits text={text} hits={isAll ? hits : hits.slice(0, PREVIEW)} />}
+        {hits.length > 0 && <WordHits text={text} hits={hits} />}
         {isWaiting && <LoadingState label="Computing related words" rows={4} />}
-        {hits.length > PREVIEW && (
-          <Button size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
-            {isAll ? `Show ${PREVIEW}` : `Show all ${formatCount(hits.length)}`}
-          </Button>
-        )}
       </div>
     </>
   );
