@@ -1,7 +1,7 @@
 /** Prompts from a run's top examples: on a page without a prompt, and in a popover with a search. */
 
 import { useQueries } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
@@ -42,8 +42,7 @@ interface ExamplePromptsProps {
 export function ExamplePrompts({ run, toPrompt, onChoose }: ExamplePromptsProps) {
   const all = useSuggestedExamples(run).map(({ example }) => toPrompt(example).trim());
   const sentences = all.filter((prompt) => prompt.length >= MIN_LENGTH && !prompt.includes("\n"));
-  const key = [...new Set([...sentences, ...all].slice(0, MAX_PROMPTS))].join("\u0000");
-  const prompts = useMemo(() => (key === "" ? [] : key.split("\u0000")), [key]);
+  const prompts = [...new Set([...sentences, ...all])].slice(0, MAX_PROMPTS);
   return <Examples prompts={prompts} onChoose={onChoose} />;
 }
 

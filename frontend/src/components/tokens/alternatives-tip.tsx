@@ -5,6 +5,7 @@ import { formatFixed, formatProbability, formatSigned } from "@/lib/text/format"
 import { visibleText } from "@/lib/text/token-text";
 
 import { TokenChip } from "./token-chip";
+import { TipFacts } from "./token-tip";
 
 const MAX_EXPERTS = 5;
 
@@ -40,12 +41,12 @@ export function StreamTip({ token }: { readonly token: TokenEvent }) {
           </table>
         ))}
       </div>
-      <dl>
-        <dt>Probability, {token.variant}</dt>
-        <dd>{formatProbability(token.probability)} %</dd>
-        <dt>KL between variants</dt>
-        <dd>{formatFixed(token.kl, 3)} nats</dd>
-      </dl>
+      <TipFacts
+        facts={[
+          [`Probability, ${token.variant}`, `${formatProbability(token.probability)} %`],
+          ["KL between variants", `${formatFixed(token.kl, 3)} nats`],
+        ]}
+      />
       <p className="dim">Active experts, before edits</p>
       <ul>
         {token.experts.slice(0, MAX_EXPERTS).map((routed) => (

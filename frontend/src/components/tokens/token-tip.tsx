@@ -1,5 +1,7 @@
 /** Tooltip of a token with an expert's activation. */
 
+import { Fragment, type ReactNode } from "react";
+
 import { formatCount, formatFixed } from "@/lib/text/format";
 import { boundaryName, isBoundary } from "@/lib/text/token-text";
 
@@ -17,6 +19,25 @@ interface TokenTipProps {
   readonly share?: number;
 }
 
+interface TipFactsProps {
+  /** Names and values; false for none. */
+  readonly facts: readonly (false | readonly [string, ReactNode])[];
+}
+
+export const TipFacts = ({ facts }: TipFactsProps) => (
+  <dl>
+    {facts.map(
+      (fact) =>
+        fact !== false && (
+          <Fragment key={fact[0]}>
+            <dt>{fact[0]}</dt>
+            <dd>{fact[1]}</dd>
+          </Fragment>
+        ),
+    )}
+  </dl>
+);
+
 export function TokenTip({ text, id, activation, largest, rank, share }: TokenTipProps) {
   return (
     <>
@@ -29,33 +50,15 @@ export function TokenTip({ text, id, activation, largest, rank, share }: TokenTi
       {activation === null ? (
         <span className="dim">Not active here</span>
       ) : (
-        <dl>
-          <dt>Activation</dt>
-          <dd>
-            <b>{formatFixed(activation, 4)}</b>
-          </dd>
-          {largest !== null && largest > 0 && (
-            <>
-              <dt>Share of maximum</dt>
-              <dd>{formatFixed((100 * activation) / largest, 1)} %</dd>
-            </>
-          )}
-          {rank !== undefined && (
-            <>
-              <dt>Rank on this token</dt>
-              <dd>
-                {rank[0]}
-                {rank[1] !== undefined && ` of ${rank[1]}`}
-              </dd>
-            </>
-          )}
-          {share !== undefined && (
-            <>
-              <dt>Share of output norm</dt>
-              <dd>{formatFixed(100 * share, 1)} %</dd>
-            </>
-          )}
-        </dl>
+        <TipFacts
+          facts={[
+            ["Activation", <b>{formatFixed(activation, 4)}</b>],
+            largest !== null &&
+              largest > 0 && ["Share of maximum", `${formatFixed((100 * activation) / largest, 1)} %`],
+            rank !== undefined && ["Rank on this token", rank[1] === undefined ? rank[0] : `${rank[0]} of ${rank[1]}`],
+            share !== undefined && ["Share of output norm", `${formatFixed(100 * share, 1)} %`],
+          ]}
+        />
       )}
     </>
   );

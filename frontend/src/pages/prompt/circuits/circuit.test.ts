@@ -2,9 +2,10 @@ import { expect, test } from "vitest";
 
 import type { CircuitCheck, CircuitGraph, CircuitTarget } from "@/api/types";
 
+import { isWholeWord } from "@/components/tokens/token-chip";
 import { layersParam } from "@/pages/prompt/routing/routing-params";
 
-import { defaultTarget, isWholeWord, MOST_PROBABLE, targetParam, verdict } from "./circuit";
+import { defaultTarget, MOST_PROBABLE, targetParam, verdict } from "./circuit";
 
 const TARGETS: readonly CircuitTarget[] = [
   MOST_PROBABLE,

@@ -75,9 +75,6 @@ export function expertInfo(response: CircuitResponse, node: CircuitNode): NamedI
   return node.run === null || node.expert === null ? undefined : response.experts[node.run]?.[node.expert];
 }
 
-/** Whether a token is a word by itself, and no part of a word or of a character. */
-export const isWholeWord = (text: string) => /^ (\p{L}{2,}|[AIa])$/u.test(text);
-
 /** For example `Expert 560, layer 3, on ␣little`. */
 export function nodeName({ graph }: CircuitResponse, node: CircuitNode): string {
   if (node.kind === "target") return `Target: ${graph.label}`;

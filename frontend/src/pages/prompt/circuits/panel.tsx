@@ -9,13 +9,13 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
-import { Promoted } from "@/components/tokens/token-chip";
+import { isWholeWord, Promoted } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";
 
-import { effectText, expertInfo, isWholeWord, nodeName, tokenText } from "./circuit";
+import { effectText, expertInfo, nodeName, tokenText } from "./circuit";
 
 const EXAMPLES = 4;
 const WRITTEN = 4;

@@ -18,7 +18,7 @@ import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { tokenEvents } from "@/components/tokens/token-events";
-import { TokenTip } from "@/components/tokens/token-tip";
+import { TipFacts, TokenTip } from "@/components/tokens/token-tip";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
@@ -109,16 +109,14 @@ export function ColumnTip({ column, predicted }: { readonly column: Column; read
         <TokenChip text={token.text} />
         <span className="dim">token {formatCount(token.id)}</span>
       </div>
-      <dl>
-        <dt>Position</dt>
-        <dd>{position}</dd>
-        <dt>Active experts</dt>
-        <dd>{token.experts.length}</dd>
-        <dt>KL from original</dt>
-        <dd>{nats(next?.kl)}</dd>
-        <dt>KL with the MLP removed</dt>
-        <dd>{nats(next?.zeroed_kl)}</dd>
-      </dl>
+      <TipFacts
+        facts={[
+          ["Position", position],
+          ["Active experts", token.experts.length],
+          ["KL from original", nats(next?.kl)],
+          ["KL with the MLP removed", nats(next?.zeroed_kl)],
+        ]}
+      />
     </>
   );
 }

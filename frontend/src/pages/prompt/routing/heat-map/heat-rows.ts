@@ -45,13 +45,10 @@ export function heatColumns(response: Pick<RoutingResponse, "tokens">, withStart
 function cellsByExpert(columns: readonly Column[]): ReadonlyMap<number, ReadonlyMap<number, HeatCell>> {
   const cellsOf = new Map<number, Map<number, HeatCell>>();
   for (const { position, token } of columns) {
-    for (const [i, routed] of token.experts.entries()) {
-      const cells = cellsOf.get(routed.expert) ?? new Map<number, HeatCell>();
-      const { activation, share } = routed;
-      cellsOf.set(
-        routed.expert,
-        cells.set(position, { activation, share, rank: i + 1, activeExperts: token.experts.length }),
-      );
+    for (const [i, { expert, activation, share }] of token.experts.entries()) {
+      const cells = cellsOf.get(expert) ?? new Map<number, HeatCell>();
+      cells.set(position, { activation, share, rank: i + 1, activeExperts: token.experts.length });
+      cellsOf.set(expert, cells);
     }
   }
   return cellsOf;

@@ -7,7 +7,7 @@ import { directEffectsQuery } from "@/api/queries";
 import type { PredictedToken } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
-import { Promoted } from "@/components/tokens/token-chip";
+import { Promoted, wordsFirst } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
@@ -45,7 +45,7 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
       <div className="traced-writes">
         <span className="dim">Writes</span>
         {effect === undefined && <span className="dim">…</span>}
-        {effect !== undefined && <Promoted tokens={effect.promoted.slice(0, MAX_WRITTEN)} />}
+        {effect !== undefined && <Promoted tokens={wordsFirst(effect.promoted).slice(0, MAX_WRITTEN)} />}
       </div>
     </>
   );
