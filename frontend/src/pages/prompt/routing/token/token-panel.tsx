@@ -162,7 +162,7 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
         <Term id="activation">Activation</Term>, <Term id="output_norm">share</Term> of the output
         {data !== undefined && (
           <>
-            , → what it <Term id="direct_logit_effect">promotes</Term>, Δ nats
+            , → <Term id="direct_logit_effect">promotes</Term>, nats
           </>
         )}
       </p>
