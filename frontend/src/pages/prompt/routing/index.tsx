@@ -118,13 +118,19 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
   const { prompt, second } = params;
   const chosen = useOtherRuns(run, params.layers);
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text }), DEBOUNCE_MS);
+  // One layer is not routed first, so that the table appears as a whole.
+  const isKnown = view !== "layers" || chosen !== undefined;
   const { data, error, isFetching, refetch } = useQuery(
-    routingQuery(run.name, { text: prompt, k: effectiveK(run, params.k) }, view === "layers" ? (chosen ?? []) : []),
+    routingQuery(
+      run.name,
+      { text: isKnown ? prompt : "", k: effectiveK(run, params.k) },
+      view === "layers" ? (chosen ?? []) : [],
+    ),
   );
   // While another run's routing is fetched, the previous one stays.
   const response = prompt === "" || data?.run !== run.name ? undefined : data;
   const choose = (text: string) => setParams({ prompt: text, lock: null }, "push");
-  const isLoading = response === undefined || (view === "layers" && chosen === undefined);
+  const isLoading = response === undefined || !isKnown;
   return (
     <>
       <PromptRow

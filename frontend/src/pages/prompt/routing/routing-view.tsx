@@ -87,11 +87,12 @@ function Finding({ predicted, columns, rows }: FindingProps) {
           activation {formatFixed(best.largest, 1)}.{" "}
         </>
       )}
-      {changed !== undefined && predicted !== undefined && (
-        <>
+      {changed !== undefined && (
+        // Its place is kept until the predictions are there.
+        <span style={{ visibility: predicted === undefined ? "hidden" : undefined }}>
           The layer is least exact after <TokenChip text={changed.token.text} />: <Term id="kl">KL</Term>{" "}
           {formatFixed(klAt(changed), 3)} nats.
-        </>
+        </span>
       )}
     </p>
   );
