@@ -182,11 +182,15 @@ def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
     suggestion.click()
     expert = int(name.split()[1])
     expect(card(page, expert)).to_be_visible()
+    posted: list[str] = []
+    page.on("request", lambda request: posted.append(f"{request.method} {request.url}"))
+    page.get_by_role("textbox", name="Prompt").press("Control+Enter")  # nothing to continue
     card(page, expert).get_by_role("radio", name="ablate").click()
     expect(card(page, expert).get_by_role("slider")).to_have_count(0)
     expect(page).to_have_url(re.compile(rf"edits={expert}(:|%3A)ablate"))
     card(page, expert).get_by_role("button", name="from the tray").click()
     expect(page.get_by_text("The tray is empty.")).to_be_visible()
+    assert not [each for each in posted if each.startswith("POST") and "steering" in each]
 
 
 CHAT = f"turns={quote(json.dumps([['user', 'The little girl']]))}&edits={ANSWERING}:add:4&tokens=8"

@@ -160,8 +160,8 @@ function useSteering(run: RunSummary, view: View) {
   }, [key, view, storedText === null]);
   const generate = () => {
     isRequested.current = draft.text !== params.prompt;
-    if (draft.text === params.prompt) begin();
-    else draft.commit();
+    if (isRequested.current) draft.commit();
+    else if (!isEmptyPrompt(paramsToPrompt(params))) begin();
   };
   /** Both chats continue with their own replies and the message. A message without a reply is replaced. */
   const send = (message: string) => {

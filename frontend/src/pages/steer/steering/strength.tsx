@@ -356,7 +356,7 @@ function SweepResult({ sweep: { result, progress }, run, request, edit, textsUrl
           segments={segmentsOf({ steered: "Steered", control: "Control" })}
         />
         <LinkButton
-          variant={result === null ? "plain" : "primary"}
+          variant={result === null || suggested === null ? "plain" : "primary"}
           icon="steering"
           to={textsUrl({ ...edit, strength: used })}
         >

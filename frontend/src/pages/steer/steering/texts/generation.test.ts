@@ -143,6 +143,8 @@ describe("progress of a variant", () => {
     expect(describeProgress(reduceEvents(waiting, [{ event: "progress", queue_position: 1 }], 1), "baseline")).toBe(
       "1 request ahead",
     );
+    const written = reduceEvents(waiting, [START, token("baseline", 0, "a")], 1);
+    expect(describeProgress(requested(written), "baseline")).toBe("earlier text; reading the prompt");
   });
 
   it("counts tokens and their rate, then the reason for the end", () => {

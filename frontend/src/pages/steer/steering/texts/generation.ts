@@ -147,9 +147,10 @@ export function describeProgress(state: Generation, variant: Variant): string {
   if (state.status === "idle") return "";
   if (state.status === "stored") return variant === "steered" ? "stored with the session" : "not stored";
   if (state.status === "waiting") {
-    if (state.before === null) return "reading the prompt";
-    if (state.before === 0) return "next in the queue";
-    return `${state.before} ${state.before === 1 ? "request ahead" : "requests ahead"}`;
+    const earlier = state[variant].continuations.length > 0 ? "earlier text; " : "";
+    if (state.before === null) return `${earlier}reading the prompt`;
+    if (state.before === 0) return `${earlier}next in the queue`;
+    return `${earlier}${state.before} ${state.before === 1 ? "request ahead" : "requests ahead"}`;
   }
   const count = state[variant].continuations[0]?.tokens.length ?? 0;
   const tokens = `${count} ${count === 1 ? "token" : "tokens"}`;
