@@ -32,11 +32,13 @@ test("no other layer differs from the default", () => {
 const texts = (...all: string[]) => all.map((text, id) => ({ id, text, start: id === 0 }));
 
 test.each([
-  [["<s>", "The", " man"], null],
-  [["<s>", "The", " man", " slept", ".", "\n"], { token: 3, position: 2 }],
-  [["<s>", "Yes", "."], null],
-])("the default target of %s is its last word only before punctuation", (tokens, expected) => {
-  const graph = { tokens: texts(...tokens) };
+  [["<s>", "The", " man"], [" slept", ","], null],
+  [["<s>", "The", " man"], [",", " ", " slept", " ran"], { token: 2, position: null }],
+  [["<s>", "The", " man"], [",", ".", "!", "?", ";", " slept"], null],
+  [["<s>", "The", " man", " slept", ".", "\n"], ["\n", " He"], { token: 3, position: 2 }],
+  [["<s>", "Yes", "."], [" He"], null],
+])("the default target of %s, before one of %j, is a word if one is shown", (tokens, candidates, expected) => {
+  const graph = { tokens: texts(...tokens), candidates: texts(...candidates) };
   expect(defaultTarget(graph as unknown as CircuitGraph)).toEqual(expected);
 });
 
@@ -94,6 +96,12 @@ test.each([
   expect(found.claim).toBe(
     `20 of 90 active experts explain ${share}\u00a0% of the prediction, 20 random ones 10\u00a0%: the ${conclusion}`,
   );
+});
+
+test("a share that is not above zero is none", () => {
+  const checked = check(0.97, 1);
+  const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, control: 5.9 } });
+  expect(found.claim).toContain("50\u00a0% of the prediction, 20 random ones none: ");
 });
 
 test("each figure is a change of the target, and its share of what all experts do", () => {

@@ -58,11 +58,20 @@ export const CIRCUIT_PARAMS = {
 
 const isWord = (text: string) => /[\p{L}\p{N}]/u.test(text);
 
-/** Of a text that ends with punctuation or white space, its last word is explained if nothing is chosen; else null. */
-export function defaultTarget({ tokens }: CircuitGraph): { token: number; position: number } | null {
+/** Likely next tokens that are shown. */
+export const SHOWN = 5;
+
+/**
+ * What is explained if nothing is chosen: of a text that ends with punctuation or white space, its last word; else the
+ * likeliest of the shown words. Null for the likeliest token.
+ */
+export function defaultTarget({ tokens, candidates }: CircuitGraph): { token: number; position: number | null } | null {
   const end = tokens.findLastIndex(({ text, start }) => !start && isWord(text));
   const token = tokens[end]?.id;
-  return end < tokens.length - 1 && end > 1 && token !== undefined ? { token, position: end - 1 } : null;
+  if (end < tokens.length - 1 && end > 1 && token !== undefined) return { token, position: end - 1 };
+  const word = candidates.slice(0, SHOWN).findIndex(({ text }) => isWord(text));
+  const likeliest = candidates[word]?.id;
+  return word > 0 && likeliest !== undefined ? { token: likeliest, position: null } : null;
 }
 
 export function tokenText(graph: CircuitGraph, position: number): string {
@@ -103,7 +112,7 @@ export interface Verdict {
   readonly figures: readonly Figure[];
 }
 
-const percent = (share: number) => (share < 0 ? "less than 0\u00a0%" : `${formatFixed(100 * share, 0)}\u00a0%`);
+const percent = (share: number) => (share < 0.005 ? "none" : `${formatFixed(100 * share, 0)}\u00a0%`);
 const correlationText = (r: number | null) => (r === null ? "too few for r" : `r = ${formatFixed(r, 2)}`);
 
 export function verdict(graph: CircuitGraph, { experts, between, joint, sufficiency, scores }: CircuitCheck): Verdict {

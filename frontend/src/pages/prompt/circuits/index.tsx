@@ -16,6 +16,7 @@ import type {
 } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
+import { PromptLoading } from "@/components/prompt/prompt-loading";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
@@ -25,22 +26,29 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatFixed, formatPercent, formatProbability } from "@/lib/text/format";
+import { formatFixed, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
-import { CIRCUIT_PARAMS, defaultTarget, expertInfo, MOST_PROBABLE, tokenText, type Verdict, verdict } from "./circuit";
+import {
+  CIRCUIT_PARAMS,
+  defaultTarget,
+  expertInfo,
+  MOST_PROBABLE,
+  SHOWN,
+  tokenText,
+  type Verdict,
+  verdict,
+} from "./circuit";
 import { Graph } from "./graph";
 import { NodePanel } from "./panel";
 
 import "./circuits.css";
-
-const SHOWN = 5;
 
 interface TargetBarProps {
   readonly graph: CircuitGraph;
@@ -83,7 +91,11 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   const token = target.kind === "token" || target.kind === "difference" ? (target.token ?? null) : null;
   return (
     <div className="target-bar" role="group" aria-label="Target">
-      <span className="dim">{isDefault && next === null ? "Explain the likeliest, or another:" : "Explain"}</span>
+      <span className="dim">
+        {isDefault && next === null
+          ? `Explain the likeliest${token === null || token === candidates[0]?.id ? "" : " word"}, or another:`
+          : "Explain"}
+      </span>
       {next !== null && (
         <>
           <b>{graph.label}, the last word</b>
@@ -227,8 +239,7 @@ function GraphToolbar({ response: { graph }, request, check, params, setParams }
     <div className="circuit-toolbar">
       <p className="dim">
         Each box is an expert: what it fires on, and how much it supports (+) or opposes (−) the target,{" "}
-        <Term id="circuit_effect">measured</Term> without it. Point at a box for what activates it. The{" "}
-        {graph.nodes.length - 1} boxes have {formatPercent(graph.retained, 0)} % of all predicted effects.
+        <Term id="circuit_effect">measured</Term> without it. Point at a box for what activates it.
       </p>
       <label>
         Experts{" "}
@@ -308,7 +319,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
   );
 }
 
-/** The circuit of the target; if none is chosen, of the last word of a text that ends with punctuation. */
+/** The circuit of the target; if none is chosen, of a word rather than of punctuation. */
 function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
   const { data: first } = useQuery(circuitQuery(request));
   const word = isDefault && first !== undefined ? defaultTarget(first.graph) : null;
@@ -316,7 +327,7 @@ function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
     request === null || word === null
       ? request
       : { ...request, target: { kind: "token" as const, token: word.token }, position: word.position };
-  const next = word === null ? null : (first?.graph.candidates[0] ?? null);
+  const next = word?.position == null ? null : (first?.graph.candidates[0] ?? null);
   return { explained, next, ...useQuery(circuitQuery(explained)) };
 }
 
@@ -363,9 +374,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
       )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt !== "" && error === null && (data === undefined || explained === null) && (
-        <div className="prompted-empty">
-          <LoadingState label="Tracing; the language model is loaded on first use" rows={14} />
-        </div>
+        <PromptLoading run={run} label="Tracing" />
       )}
       {error === null && data !== undefined && explained !== null && (
         <CircuitView

@@ -12,6 +12,7 @@ import type { RoutingResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ExamplePrompts, Examples } from "@/components/prompt/example-prompts";
 import { PromptBox } from "@/components/prompt/prompt-box";
+import { PromptLoading } from "@/components/prompt/prompt-loading";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
@@ -75,19 +76,24 @@ function EmptyComparison({ params: { prompt }, setParams }: RoutingState) {
   );
 }
 
-function SecondPrompt({ params, setParams }: RoutingState) {
+function SecondPrompt({ run, params, setParams }: RoutingState & { readonly run: RunSummary }) {
+  const text = { text: params.second, k: effectiveK(run, params.k) };
+  const { data, isFetching } = useQuery(routingQuery(run.name, text));
   const draft = usePromptDraft(params.second, (text) => setParams({ second: text }), DEBOUNCE_MS);
   return (
-    <div className="second">
-      <PromptBox
-        label="Second prompt"
-        placeholder="Type a text to compare with"
-        value={draft.text}
-        onChange={draft.setText}
-        onSubmit={draft.commit}
-        onOpen={params.prompt === "" ? "leave-focus" : "take-focus"}
-      />
-    </div>
+    <>
+      <div className="second">
+        <PromptBox
+          label="Second prompt"
+          placeholder="Type a text to compare with"
+          value={draft.text}
+          onChange={draft.setText}
+          onSubmit={draft.commit}
+          onOpen={params.prompt === "" ? "leave-focus" : "take-focus"}
+        />
+      </div>
+      <Length response={params.second === "" ? undefined : data} isFetching={isFetching} />
+    </>
   );
 }
 
@@ -140,7 +146,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         action="Route"
         onSubmit={() => (draft.text === prompt ? void refetch() : draft.commit())}
         onExample={(example) => choose(sentencePrompt(example))}
-        second={view === "texts" && <SecondPrompt params={params} setParams={setParams} />}
+        second={view === "texts" && <SecondPrompt run={run} params={params} setParams={setParams} />}
       >
         <Length response={response} isFetching={isFetching} />
       </PromptRow>
@@ -156,11 +162,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         <EmptyComparison params={params} setParams={setParams} />
       )}
       {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
-      {prompt !== "" && isLoading && error === null && (
-        <div className="prompted-empty">
-          <LoadingState label="Routing; the language model is loaded on first use" rows={14} />
-        </div>
-      )}
+      {prompt !== "" && isLoading && error === null && <PromptLoading run={run} label="Routing" />}
       {!isLoading && view === "texts" && second !== "" && (
         <Compared run={run} first={response} params={params} setParams={setParams} />
       )}

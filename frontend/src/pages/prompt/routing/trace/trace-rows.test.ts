@@ -52,7 +52,12 @@ test.each([
   const room = available - CELL.head;
   const shown = Math.floor(room / width);
   expect(room - shown * width).toBeLessThan(shown);
-  expect(width).toBeGreaterThanOrEqual(CELL.min + CELL.gap);
+  expect(width).toBeGreaterThanOrEqual(CELL.tight + CELL.gap);
+});
+
+test("tight cells show all tokens of a text that usual ones would cut", () => {
+  expect(cellWidth(754, 8, CELL.min)).toBe(78);
+  expect(cellWidth(754, 9, CELL.min)).toBe(106);
 });
 
 test("a cell feeds later layers on its own token and after it; small changes are left out", () => {

@@ -80,15 +80,16 @@ export const sharedLayers = (columns: readonly Column[], layers: readonly TraceL
 });
 
 /** Width in pixels of a cell of the table, of the gap beside it, and of the column before the first one. */
-export const CELL = { min: 96, narrow: 84, gap: 6, head: 82 } as const;
+export const CELL = { min: 96, narrow: 84, tight: 76, gap: 6, head: 82 } as const;
 
 /**
- * Width of the cells in a box: the tokens share it, or as many of them as it can hold, so that none is cut before
- * the box scrolls.
+ * Width of the cells in a box: the tokens share it if tight cells hold them, else as many of them as it can hold, so that
+ * none is cut before the box scrolls.
  */
 export function cellWidth(available: number, tokens: number, min: number): number {
   const room = available - CELL.head;
-  const shown = Math.min(tokens, Math.max(1, Math.floor(room / (min + CELL.gap))));
+  const least = tokens * (CELL.tight + CELL.gap) <= room ? CELL.tight : min;
+  const shown = Math.min(tokens, Math.max(1, Math.floor(room / (least + CELL.gap))));
   return Math.min(200, Math.floor(room / shown) - CELL.gap);
 }
 

@@ -56,7 +56,7 @@ interface TraceTableProps {
   readonly columns: readonly Column[];
   readonly layers: readonly TraceLayer[];
   readonly predicted: Predicted;
-  /** Position of the token whose path is in the panel. */
+  /** Position of the token whose path is in the panel; undefined until it is found. */
   readonly current: number | undefined;
   readonly chosen: TracedCell | null;
   /** What the chosen cell feeds; empty until it is measured. */
@@ -151,17 +151,18 @@ function NextToken({ token, layers }: { readonly token: PredictedToken | undefin
   );
 }
 
-/** Width of a cell in a box, which scrolls to the token of the panel. */
+/** Width of a cell in a box, which scrolls as far as the token of the panel needs. */
 function useCellWidth(box: RefObject<HTMLElement | null>, { columns, current }: TraceTableProps): number {
   const isNarrow = useIsNarrow();
   const width = useWidth(box);
   useEffect(() => {
     const head = box.current?.querySelector<HTMLElement>("thead .lk");
-    if (box.current === null || head == null) return;
+    if (box.current === null || head == null || width === 0) return;
     const { scrollLeft, clientWidth } = box.current;
-    const { offsetLeft: left, offsetWidth } = head;
-    const isHidden = left < scrollLeft + CELL.head || left + offsetWidth > scrollLeft + clientWidth;
-    if (isHidden) box.current.scrollTo({ left: left - CELL.head });
+    const first = head.offsetLeft - CELL.head;
+    const last = head.offsetLeft + head.offsetWidth - clientWidth;
+    if (first < scrollLeft) box.current.scrollTo({ left: last <= 0 ? 0 : first });
+    else if (last > scrollLeft) box.current.scrollTo({ left: last });
   }, [box, current, width]);
   return cellWidth(width - CELL.gap, columns.length, isNarrow ? CELL.narrow : CELL.min);
 }

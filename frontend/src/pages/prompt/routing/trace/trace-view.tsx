@@ -235,7 +235,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           columns={columns}
           layers={layers}
           predicted={predicted}
-          current={column?.position}
+          current={found.feeds.fed === undefined ? current : column?.position}
           chosen={cell}
           fed={fed}
           onChoose={onChoose}
