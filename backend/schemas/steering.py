@@ -262,6 +262,8 @@ class SteeringSnapshot(Schema):
     kind: Literal["steering"]
     request: SteeringRequest
     """Settings of the generation."""
+    original_turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
+    """Turns of the original model's chat, if they differ from those of the request."""
     baseline: Texts
     """Tokens of each sample."""
     steered: Texts

@@ -278,7 +278,7 @@ class SteeredGeneration(ShortRepr):
             for variant in VARIANTS
         ]
         kl = [("KL", f"{self.kl:.2f} nats per token")]
-        return steering_snapshot(self.run, self.prompt, edits, texts, origin, kl)
+        return steering_snapshot(self.run, [self.prompt] * 2, edits, texts, origin, kl)
 
     def _repr_html_(self) -> str:
         return self.snapshot()._repr_html_()
@@ -320,13 +320,13 @@ def steering_facts(config: SteeringConfig) -> list[tuple[str, str]]:
 
 def steering_snapshot(
     run: str,
-    prompt: str,
+    prompts: Sequence[str],
     edits: Sequence[Edit],
     texts: Sequence[Sequence[Changes]],
     origin: Origin,
     facts: Sequence[tuple[str, str]] = (),
 ) -> Snapshot:
-    """Snapshot of the baseline texts and of the steered ones, which have tokens shaded by the change of their
+    """Snapshot of the baseline and the steered texts, each with its prompt. Tokens are shaded by the change of their
     log-probability."""
     named = []
     for edit in edits:  # such as ``46 “food” +2`` or ``7 ablated``
@@ -335,7 +335,7 @@ def steering_snapshot(
         named.append(f"{name} ({condition})" if condition else name)
     title = f"Steered with {' and '.join(named)}" if named else "Baseline and steered text"
 
-    def continued(text: Changes) -> list[Token]:
+    def continued(prompt: str, text: Changes) -> list[Token]:
         shaded = ((piece, change_shade(change / SHADED_NATS), change) for piece, change in text)
         tips = (
             Token(it, shade, f"{plain(it)}\nΔ log p {change:+.3f} nats", value=change) for it, shade, change in shaded
@@ -344,7 +344,7 @@ def steering_snapshot(
 
     names = ("Baseline", "Steered")
     pairs = [
-        Pair([(name, continued(text)) for name, text in zip(names, pair, strict=True)])
+        Pair([(name, continued(prompt, text)) for name, prompt, text in zip(names, prompts, pair, strict=True)])
         for pair in zip(*texts, strict=False)
     ]
     note = (

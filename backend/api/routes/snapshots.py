@@ -24,6 +24,7 @@ from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas import steering as bodies
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.inference.results import steering_facts, steering_snapshot
+from mxd.trainer.language_model.chat_template import Turn
 from mxd.trainer.utils.snapshot import Grid, Origin, Snapshot, Token, activation_shade, change_shade
 
 router = APIRouter(tags=["snapshots"])
@@ -148,11 +149,13 @@ async def _steering(services: Services, run: str, request: bodies.SteeringSnapsh
     ]
     kl = [] if request.kl_nats is None else [("KL", f"{request.kl_nats:.2f} nats per token")]
     # A chat is shown without the special tokens of its template, which only the command needs.
-    turns = [f"{turn.role}: {turn.text}" for turn in config.turns]
-    if config.turns and config.turns[-1].role != "assistant":
-        turns.append("assistant: ")
-    shown = "\n\n".join(turns) or prompt
-    return steering_snapshot(run, shown, config.edits, texts, origin, [*kl, *steering_facts(settings)])
+    prompts = [_shown_turns(turns) or prompt for turns in (request.original_turns or config.turns, config.turns)]
+    return steering_snapshot(run, prompts, config.edits, texts, origin, [*kl, *steering_facts(settings)])
+
+
+def _shown_turns(turns: Sequence[Turn]) -> str:
+    shown = [f"{turn.role}: {turn.text}" for turn in turns]
+    return "\n\n".join([*shown, "assistant: "] if turns and turns[-1].role != "assistant" else shown)
 
 
 async def _circuit(services: Services, request: bodies.CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:

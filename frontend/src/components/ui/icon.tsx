@@ -52,6 +52,7 @@ const SHAPES = {
   check: <path d="m3.5 8.5 3 3 6-7" />,
   plus: <path d="M8 3.5v9M3.5 8h9" />,
   close: <path d="m4.5 4.5 7 7M11.5 4.5l-7 7" />,
+  bin: <path d="M3 4.5h10M6 4.5V2.8h4v1.7M4.3 4.5l.7 8.7h6l.7-8.7M6.8 7v3.8M9.2 7v3.8" />,
   download: <path d="M8 2.8v7M5 7l3 3 3-3M3 13h10" />,
   table: (
     <>

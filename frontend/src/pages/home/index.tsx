@@ -231,8 +231,6 @@ interface HeroProps {
 }
 
 function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edits">) {
-  const { name } = useCurrentRun();
-  const links = pageLinks(run.name);
   return (
     <header>
       <h1>
@@ -243,15 +241,6 @@ function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edit
         This layer’s MLP in {run.language_model_name} is replaced by a <Term id="mxd">Mixture of Decoders</Term>: linear
         maps called experts, of which {activeK(run)} are active on each token.
       </p>
-      {name !== run.name && (
-        <p className="hero-run ink2">
-          This example uses the run <b className="mono">{run.name}</b>. The menu at the top is set to{" "}
-          <b className="mono">{name}</b>, which the other pages show.{" "}
-          <Link className="link" to={links.page("home")}>
-            Switch to {run.name}
-          </Link>
-        </p>
-      )}
     </header>
   );
 }
@@ -319,6 +308,8 @@ function HeroTexts({ prompt, text, strength, original }: HeroTextsProps) {
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
   const { run, edits } = props;
+  const { name } = useCurrentRun();
+  const links = pageLinks(run.name);
   const { prompt, slider, draft, setDraft, submit, strength, shownEdits, text, original, stops } = useHero(props);
   const experts = edits.map(({ expert }) => expert);
   const examples = useDistinctExamples(run.name, experts);
@@ -361,13 +352,20 @@ function Hero(props: HeroProps) {
             {slider.shown === 0 ? "Original" : `+${formatFixed(slider.shown, 2)} × `}
             {slider.shown > 0 && <Term id="p99">p99</Term>}
           </output>
-          <LinkButton
-            size="small"
-            to={pageLinks(run.name).page("steering", { prompt, edits: formatEdits(shownEdits) })}
-          >
+          <LinkButton size="small" to={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}>
             Open in Steer
           </LinkButton>
-          <RampLegend kind="diverging" low="Token less likely" high="more likely than without the experts" />
+          <div className="hero-legend ink2">
+            <RampLegend kind="diverging" low="Less likely" high="more likely" />
+            {name !== run.name && (
+              <span>
+                Example of <span className="mono">{run.name}</span> ·{" "}
+                <Link className="link" to={links.page("home")}>
+                  Use this run
+                </Link>
+              </span>
+            )}
+          </div>
         </div>
         <HeroTexts prompt={prompt} text={text} strength={strength} original={original} />
         <Why />

@@ -109,6 +109,23 @@ def test_a_chat_is_shown_without_its_template(live_client: TestClient, monkeypat
     assert "im_end" not in shown and "im_end" in command
 
 
+def test_chats_that_have_diverged_keep_their_histories(
+    live_client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def template(*_: object) -> str:
+        return "the fox"
+
+    monkeypatch.setattr(snapshots, "prompt_text", template)
+    token = {"id": 5, "text": "runs", "delta_log_probability": 0.0}
+    asked, again = {"role": "user", "text": "the fox"}, {"role": "user", "text": "and then"}
+    steered, original = ([asked, {"role": "assistant", "text": text}, again] for text in ("a poem", "a report"))
+    body = {"request": {"turns": steered, "edits": ["3:add:2"]}, "baseline": [[token]], "steered": [[token]]}
+    files = made(live_client, {"kind": "steering", "original_turns": original, **body})
+    left, right = re.findall(r"<h2>.*?</div>", files["html"], re.DOTALL)
+    assert "a report" in left and "a poem" not in left
+    assert "a poem" in right and "a report" not in right
+
+
 def test_a_circuit(live_client: TestClient) -> None:
     request = {"runs": ["small"], "text": "the old fox", "nodes": 4}
     graph = live_client.post("/api/circuits", json=request).json()["graph"]

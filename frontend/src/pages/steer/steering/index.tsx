@@ -183,7 +183,7 @@ function useSteering(run: RunSummary, view: View) {
     onGenerate: generate,
   };
   const actions = { setParams, replaceAll, closeSession, generate, send, choose };
-  return { params, edits, generator, draft, request, streamProps, ...actions };
+  return { params, edits, generator, draft, request, original, streamProps, ...actions };
 }
 
 /** What the page's views share. */
@@ -230,7 +230,10 @@ function Steering({ run, view, steeredTextRef }: SteeringProps) {
   const text = usePromptText(params, routed);
   const linkTo = usePromptedLink();
   const isShown = hasBothTexts(generation);
-  useShare(run.name, isShown && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null);
+  useShare(
+    run.name,
+    isShown && !isRunning(generation) ? () => sharedTexts(state.request, generation, state.original) : null,
+  );
   useEffect(() => {
     const hasText = isShown || generation.status === "stored";
     steeredTextRef.current = hasText

@@ -38,7 +38,7 @@ function DeleteButton({ run, id, name }: { readonly run: string; readonly id: st
   const remove = useDeleteSession(run);
   return (
     <GhostButton
-      icon="close"
+      icon="bin"
       aria-label={isAsked ? `Delete ${name}: press again` : `Delete ${name}`}
       disabled={remove.isPending}
       onClick={() => (isAsked ? remove.mutate(id) : setAsked(true))}

@@ -132,12 +132,12 @@ type Shown = "steered" | "control";
 
 interface ScoreBarProps {
   readonly score: ConceptScore | null | undefined;
-  /** End of the bars. */
+  /** End of the axis. */
   readonly largest: number;
   readonly shown: Shown;
 }
 
-/** Bar of the shown texts with ± 2 standard errors of the difference, and a mark at the score of the others. */
+/** Dot of the shown texts with ± 2 standard errors of the difference, and a mark at the score of the others. */
 function ScoreBar({ score, largest, shown }: ScoreBarProps) {
   if (score == null) return <span className="dim">–</span>;
   const other = shown === "steered" ? "control" : "steered";
@@ -147,11 +147,11 @@ function ScoreBar({ score, largest, shown }: ScoreBarProps) {
     <span className="sweep-score" title={describeScore(score)}>
       <span className="num">{formatShare(score[shown])}</span>
       <span className="sweep-bar" aria-hidden="true">
-        <i style={{ width: percent(score[shown]) }} />
         <s
           style={{ left: percent(score[shown] - interval), right: `calc(100% - ${percent(score[shown] + interval)})` }}
         />
         <b style={{ left: percent(score[other]) }} />
+        <i style={{ left: percent(score[shown]) }} />
       </span>
       <span className="sr">
         % ({other} {formatShare(score[other])} %, difference ± {formatShare(interval)})
@@ -166,8 +166,10 @@ const MEASURES = {
 } as const;
 type Measure = keyof typeof MEASURES;
 
-/** A tiny score never fills a bar. */
-const SMALLEST_FULL_BAR = 0.05;
+/** The axis of tiny scores ends here. */
+const SMALLEST_END = 0.05;
+/** Room after the largest interval, so that its end is seen. */
+const ROOM = 1.05;
 
 function SweepHead({ measures, isSteered }: { readonly measures: readonly Measure[]; readonly isSteered: boolean }) {
   const ofSteered = !isSteered && <small className="unit">of steered texts</small>;
@@ -212,7 +214,7 @@ function SweepTable({ rows, suggested, current, shown, describe, onChoose }: Swe
     );
   const hasPromoted = rows.some(({ promoted }) => promoted != null && promoted.steered + promoted.control > 0);
   const measures = (["activation", "promoted"] as const).filter((measure) => measure === "activation" || hasPromoted);
-  const largest = (measure: Measure) => Math.max(SMALLEST_FULL_BAR, ...ends(measure));
+  const largest = (measure: Measure) => ROOM * Math.max(SMALLEST_END, ...ends(measure));
   const isSteered = shown === "steered";
   return (
     <table className="sweep-table">
@@ -263,9 +265,10 @@ interface SampleProps extends Pick<SweepResultProps, "run" | "request"> {
 function Sample({ result, run, request, shown }: SampleProps) {
   return (
     <p className="sweep-sample dim">
-      Bars: {shown} texts. Marks: {shown === "steered" ? "control" : "steered"} texts. Whiskers: ± 2 standard errors of
-      the difference, so a whisker clear of its mark is a clear difference. {describeSample(request)} The first text per
-      strength is shown. {shown === "steered" && "Texts that are no longer fluent are greyed. "}
+      Dots: {shown} texts, with ± 2 standard errors of the difference. Marks:{" "}
+      {shown === "steered" ? "control" : "steered"} texts. A mark outside the interval is a clear difference.{" "}
+      {describeSample(request)} The first text per strength is shown.{" "}
+      {shown === "steered" && "Texts that are no longer fluent are greyed. "}
       Tokens that the expert promotes here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { Variant, DoneEvent, StartEvent, TokenEvent } from "@/api/types";
+import type { Variant, DoneEvent, StartEvent, TokenEvent, Turn } from "@/api/types";
 
 import {
   reduceEvents,
@@ -115,7 +115,11 @@ describe("a session's text", () => {
   it("is shared without its end-of-text token", () => {
     const end = token("steered", 1, "<|im_end|>", { reason: "end-of-text" });
     const done = reduceEvents(requested(NO_GENERATION), [token("steered", 0, " It"), end], 1);
-    expect(sharedTexts({ prompt: "So" }, done)).toMatchObject({ steered: [[{ text: " It" }]] });
+    const original: Turn[] = [{ role: "user", text: "So" }];
+    expect(sharedTexts({ prompt: "So" }, done, original)).toMatchObject({
+      steered: [[{ text: " It" }]],
+      original_turns: original,
+    });
   });
 });
 

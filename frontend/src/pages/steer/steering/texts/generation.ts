@@ -1,6 +1,14 @@
 /** State of a generation: baseline and steered texts, updated from a stream of events. */
 
-import type { DoneEvent, SnapshotRequest, SteeringEvent, SteeringRequest, TokenEvent, Variant } from "@/api/types";
+import type {
+  DoneEvent,
+  SnapshotRequest,
+  SteeringEvent,
+  SteeringRequest,
+  TokenEvent,
+  Turn,
+  Variant,
+} from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 
@@ -248,8 +256,12 @@ export function withOriginal(steered: Generation, original: Generation): Generat
 export const hasBothTexts = ({ baseline, steered, isOutdated }: Generation): boolean =>
   !isOutdated && baseline.continuations.length > 0 && steered.continuations.length > 0;
 
-/** The texts as they are, with the request that they answer. */
-export function sharedTexts(request: SteeringRequest, generation: Generation): SnapshotRequest {
+/** The texts as they are, with the request that they answer, and the turns of the original model's own chat. */
+export function sharedTexts(
+  request: SteeringRequest,
+  generation: Generation,
+  original: readonly Turn[] | null = null,
+): SnapshotRequest {
   const of = (variant: Variant) =>
     generation[variant].continuations.map(({ tokens }) =>
       tokens
@@ -257,5 +269,6 @@ export function sharedTexts(request: SteeringRequest, generation: Generation): S
         .map(({ id, text, delta_log_probability }) => ({ id, text, delta_log_probability })),
     );
   const kl = meanKl(generation.steered);
-  return { kind: "steering", request, baseline: of("baseline"), steered: of("steered"), kl_nats: kl };
+  const texts = { baseline: of("baseline"), steered: of("steered") };
+  return { kind: "steering", request, original_turns: [...(original ?? [])], ...texts, kl_nats: kl };
 }
