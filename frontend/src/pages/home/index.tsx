@@ -305,11 +305,27 @@ function HeroTexts({ prompt, text, strength, original }: HeroTextsProps) {
   );
 }
 
+/** The colours, and the run of the example if the menu has another. */
+function HeroLegend({ run }: { readonly run: string }) {
+  const { name } = useCurrentRun();
+  return (
+    <div className="hero-legend ink2">
+      <RampLegend kind="diverging" low="Less likely" high="more likely" />
+      {name !== run && (
+        <span>
+          Example of <span className="mono">{run}</span> ·{" "}
+          <Link className="link" to={pageLinks(run).page("home")}>
+            Use this run
+          </Link>
+        </span>
+      )}
+    </div>
+  );
+}
+
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
   const { run, edits } = props;
-  const { name } = useCurrentRun();
-  const links = pageLinks(run.name);
   const { prompt, slider, draft, setDraft, submit, strength, shownEdits, text, original, stops } = useHero(props);
   const experts = edits.map(({ expert }) => expert);
   const examples = useDistinctExamples(run.name, experts);
@@ -352,20 +368,13 @@ function Hero(props: HeroProps) {
             {slider.shown === 0 ? "Original" : `+${formatFixed(slider.shown, 2)} × `}
             {slider.shown > 0 && <Term id="p99">p99</Term>}
           </output>
-          <LinkButton size="small" to={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}>
+          <LinkButton
+            size="small"
+            to={pageLinks(run.name).page("steering", { prompt, edits: formatEdits(shownEdits) })}
+          >
             Open in Steer
           </LinkButton>
-          <div className="hero-legend ink2">
-            <RampLegend kind="diverging" low="Less likely" high="more likely" />
-            {name !== run.name && (
-              <span>
-                Example of <span className="mono">{run.name}</span> ·{" "}
-                <Link className="link" to={links.page("home")}>
-                  Use this run
-                </Link>
-              </span>
-            )}
-          </div>
+          <HeroLegend run={run.name} />
         </div>
         <HeroTexts prompt={prompt} text={text} strength={strength} original={original} />
         <Why />

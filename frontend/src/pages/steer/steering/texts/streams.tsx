@@ -142,7 +142,7 @@ function StreamPane(props: StreamPaneProps) {
       {history}
       {generation.status === "stored" && variant === "baseline" && (
         <p className="dim">
-          A session stores the beginning of its steered text. The baseline is generated on request.{" "}
+          The baseline is generated on request.{" "}
           <Button size="small" variant="primary" onClick={onGenerate}>
             Generate both texts
           </Button>
