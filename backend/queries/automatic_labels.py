@@ -115,7 +115,7 @@ def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
     first."""
     best = {expert: min(rows, key=_order) for expert, rows in _stored(session, run_id).items()}
     density = _densities(session, run_id)
-    scores = {expert: _served(row, density.get(expert, 0.0))["label_score"] or 0.0 for expert, row in best.items()}
+    scores = {expert: _served(row, density.get(expert, 0.0))["f1"] or 0.0 for expert, row in best.items()}
     order = sorted(best, key=lambda expert: (-scores[expert], expert))
     return ShownLabels({expert: best[expert] for expert in order}, density)
 
@@ -172,7 +172,7 @@ def _served(row: Sequence[Any], density: float) -> dict[str, Any]:
     score = None if precision is None or not recall else 2 * precision * recall / (precision + recall)
     if recall == 0 and weaknesses:  # without a weakness, the sample holds too few tokens of a rare expert
         score = 0.0
-    return label | {"label_score": score, "is_clear": not weaknesses, "weaknesses": weaknesses}
+    return label | {"f1": score, "is_clear": not weaknesses, "weaknesses": weaknesses}
 
 
 def _order(row: Sequence[Any]) -> tuple[bool, float]:

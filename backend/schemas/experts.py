@@ -45,8 +45,8 @@ class AutomaticLabel(Schema):
     """Share of the tokens that match the label on which the expert is active."""
     recall: float | None
     """Share of the expert's active tokens that match the label."""
-    label_score: float | None
-    """The score of a label: F1, the harmonic mean of precision and recall on held-out tokens. Null if it was not
+    f1: float | None
+    """The harmonic mean of precision and recall on held-out tokens. Null if it was not
     measured, or if the sample has too few tokens of a rare expert."""
     test_examples: int
     """Number of held-out examples."""

@@ -261,5 +261,5 @@ def test_an_accurate_label_may_be_too_weak_for_a_name(
     label = labels.of(7)
     assert label is not None
     assert (label["weaknesses"], label["is_clear"]) == (weaknesses, not weaknesses)
-    assert label["label_score"] == pytest.approx(score)
+    assert label["f1"] == pytest.approx(score)
     assert labels.best_first == ([] if weaknesses else [7])

@@ -42,7 +42,7 @@ const Bars = memo(function Bars({ counts, height }: { readonly counts: readonly 
       share > 0 ? `M${i * BIN} ${height}v-${Math.max(1, share * height).toFixed(1)}h${BIN - GAP}V${height}z` : "",
     )
     .join("");
-  return <path d={path} fill="var(--mark-soft)" />;
+  return <path d={path} fill="var(--mark)" />;
 });
 
 /** For table rows: no axis and no marker. */

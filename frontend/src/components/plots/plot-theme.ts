@@ -17,7 +17,6 @@ const NAMES = {
   ink2: "--ink-2",
   ink3: "--ink-3",
   mark: "--mark",
-  markSoft: "--mark-soft",
   accent: "--accent",
   accentSoft: "--accent-soft",
 } as const;

@@ -5,7 +5,6 @@ import { PLACES } from "@/components/layout/navigation/pages";
 import { SearchBox } from "@/components/layout/search/search-box";
 import { usePageLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
-import { EmptyState } from "@/components/ui/states";
 
 export default function NotFoundPage() {
   const links = usePageLinks();
@@ -13,21 +12,24 @@ export default function NotFoundPage() {
   return (
     <>
       <title>Not found · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Not found" }]} withSearch={false} />
-      <EmptyState title="Page not found">
-        <p>
-          There is no page at <span className="mono">{pathname}</span>. The link may be incomplete, or from another
-          version. <Link to={links.page("home")}>Go to Home</Link>, or search:
-        </p>
-        <SearchBox />
-        <nav aria-label="Pages">
-          {PLACES.map(({ name, views }) => (
-            <LinkButton key={name} size="small" to={links.page(views[0].page)}>
-              {name}
-            </LinkButton>
-          ))}
-        </nav>
-      </EmptyState>
+      <PageBar crumbs={[]} withSearch={false} />
+      <section className="state">
+        <h1>Page not found</h1>
+        <div>
+          <p>
+            There is no page at <span className="mono">{pathname}</span>. The link may be incomplete, or from another
+            version. <Link to={links.page("home")}>Go to Home</Link>, or search:
+          </p>
+          <SearchBox />
+          <nav aria-label="Pages">
+            {PLACES.map(({ name, views }) => (
+              <LinkButton key={name} size="small" to={links.page(views[0].page)}>
+                {name}
+              </LinkButton>
+            ))}
+          </nav>
+        </div>
+      </section>
     </>
   );
 }

@@ -57,7 +57,8 @@ export function Faithfulness({ run }: { readonly run: string }) {
                   <dd className="value" title={better}>
                     {own.text} <span className="better">{better.slice(0, 1)}</span>
                   </dd>
-                  {own.interval !== "" && <dd className="dim">{own.interval}</dd>}
+                  {/* The verdict may have it. */}
+                  {!verdict.verdict.includes(own.interval) && <dd className="dim">{own.interval}</dd>}
                 </div>
               );
             })}
@@ -105,7 +106,9 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
             <Term id="density">density</Term> {inUnits("of the most used expert in training", run)}
           </span>
           {metric.max_density > MOST_TOKENS && (
-            <strong className="bad">It is active on most tokens, so it says little about any of them.</strong>
+            <ul className="warnings">
+              <li>It is active on most tokens, so it says little about any of them.</li>
+            </ul>
           )}
         </div>
       )}

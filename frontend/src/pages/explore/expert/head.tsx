@@ -228,20 +228,17 @@ function Label({ run, detail }: ExpertHeadProps) {
   );
 }
 
-/** From this share of what they should hold for, the label and the matches count as reliable. */
-const RELIABLE = 2 / 3;
-
 /** Where the label comes from, and how well it predicts where the expert fires. */
 function LabelTrust({ row: { label, automatic } }: ExpertDetail) {
   if (label !== null) return <li data-trust="unknown">User label, not tested</li>;
   if (automatic === null) return null;
-  const { precision, recall, label_score: score } = automatic;
+  const { precision, recall, f1, is_clear: isClear } = automatic;
   return (
-    <li data-trust={score === null ? "unknown" : score >= RELIABLE ? "high" : "low"}>
+    <li data-trust={f1 === null ? "unknown" : isClear ? "high" : "low"}>
       <span className="auto-mark" title={describeAutomaticLabel(automatic)}>
         {automaticLabelScore(automatic)}
       </span>
-      {score !== null && (
+      {f1 !== null && (
         <>
           {": covers "}
           <Term id="recall">{labelShare(recall)}</Term> of its activations, right on{" "}
@@ -274,7 +271,7 @@ function Trust(props: ExpertHeadProps) {
     <ul className="trust" aria-label="Reliability">
       <LabelTrust {...props.detail} />
       {recurrence !== null && compared !== null && (
-        <li data-trust={recurrence >= RELIABLE * compared ? "high" : "low"}>
+        <li>
           <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs
         </li>
       )}

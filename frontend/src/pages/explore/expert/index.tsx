@@ -92,7 +92,7 @@ const Details = memo(function Details(props: SectionProps) {
   );
 });
 
-/** What it fires on and writes, texts steered with it, its examples, details: the order of the questions. */
+/** What it fires on and writes, texts steered with it, its examples (on phones before those texts), details. */
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
   const [params, setParams] = useUrlState(EXPERT_PARAMS);
   const { row } = detail;
@@ -110,7 +110,6 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
       {all && <MoreExamples {...deferredProps} />}
     </section>
   );
-  const writes = <Writes run={run.name} detail={detail} />;
   return (
     <div className="expert-body">
       {row.active_tokens === 0 ? (
@@ -119,11 +118,9 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         <>
           <div className="answers">
             <FiresOn run={run} row={row} marker={marker} />
-            {!isNarrow && writes}
+            <Writes run={run.name} detail={detail} />
           </div>
-          {/* On a phone, what it fires on and the examples of it fill the first screen. */}
           {isNarrow && examples}
-          {isNarrow && <div className="answers">{writes}</div>}
           <SteerHere
             key={row.expert}
             run={run.name}

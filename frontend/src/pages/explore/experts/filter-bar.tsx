@@ -67,7 +67,7 @@ function SavedLists({ run, view }: FilterBarProps) {
   const links = usePageLinks();
   return (
     <div className="saved-lists" role="group" aria-label="Lists and tags">
-      <b>Lists</b>
+      <b className={data?.lists.length ? undefined : "wide-only"}>Lists</b>
       {data?.lists.map(({ id, name, experts }) => (
         <SavedFilter
           key={id}

@@ -17,8 +17,8 @@ const hit = (expert: number, matched: SearchHit["matched"], others: Partial<Sear
   }) as SearchHit;
 
 test("hits of all layers are one list, the best match first, and each expert has one", () => {
-  const label = { is_clear: true, label_score: 0.64 } as SearchHit["automatic"];
-  const weak = { is_clear: false, label_score: 0.1 } as SearchHit["automatic"];
+  const label = { is_clear: true, f1: 0.64 } as SearchHit["automatic"];
+  const weak = { is_clear: false, f1: 0.1 } as SearchHit["automatic"];
   const merged = mergeHits([
     {
       run: "a",

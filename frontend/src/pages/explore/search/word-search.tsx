@@ -53,7 +53,7 @@ function rank({ matched, label, automatic, token_share: share, relation }: Searc
 export const isFirst = (hit: SearchHit) => rank(hit) < 4;
 
 const quality = ({ matched, token_share: share, relation, automatic }: SearchHit) =>
-  (matched === "label" && relation === null ? automatic?.label_score : (relation ?? share)) ?? 0;
+  (matched === "label" && relation === null ? automatic?.f1 : (relation ?? share)) ?? 0;
 
 /** Of equal rank, the closer relation, larger share of tokens or better label comes first, else the layer's own order. */
 export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
