@@ -46,8 +46,8 @@ class AutomaticLabel(Schema):
     recall: float | None
     """Share of the expert's active tokens that match the label."""
     f1: float | None
-    """The harmonic mean of precision and recall on held-out tokens. Null if it was not
-    measured, or if the sample has too few tokens of a rare expert."""
+    """The harmonic mean of precision and recall on held-out tokens. Null if it was not measured, or if the
+    sample has too few tokens of a rare expert."""
     test_examples: int
     """Number of held-out examples."""
     is_clear: bool
