@@ -1,5 +1,6 @@
 import { Link, useLocation } from "react-router";
 
+import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PLACES } from "@/components/layout/navigation/pages";
 import { SearchBox } from "@/components/layout/search/search-box";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -11,6 +12,7 @@ export default function NotFoundPage() {
   return (
     <>
       <title>Not found · MxD Explorer</title>
+      <PageBar crumbs={[]} withSearch={false} />
       <section className="state">
         <h1>Page not found</h1>
         <div>

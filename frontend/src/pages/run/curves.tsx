@@ -136,7 +136,7 @@ function heldOutLine(value: number, axisEnd: number) {
     mode: "lines+text",
     name: "held-out text",
     meta: { role: "reference" },
-    // Its text stands beside the axis.
+    // Its text does not touch the axis.
     x: [(0.01 * axisEnd) / MILLION, axisEnd / MILLION],
     y: [value, value],
     text: [`held-out ${value.toFixed(4)}`, ""],
