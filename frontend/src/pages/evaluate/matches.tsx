@@ -215,7 +215,7 @@ export function Matches({ run }: { readonly run: RunSummary }) {
       </EmptyState>
     );
   return (
-    <section className="pane settings" aria-label="Matched experts">
+    <section className="pane settings" aria-label="Comparison of runs">
       <div className="matches-head">
         <span className="mono">{run.name}</span> with
         <RunPicker
