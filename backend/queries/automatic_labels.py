@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -15,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import among
 from mxd.backend.schemas.experts import AutomaticLabel
+from mxd.trainer.config.analysis import FUNCTION_WORDS
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, RunRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
@@ -24,6 +26,8 @@ FIELDS = ("label", "labeller", "balanced_accuracy", "precision", "recall", "test
 MAX_SEARCHES = 64
 QUOTES = " “\"'"
 """Characters before the first word of a label."""
+QUOTED, CONTEXT = re.compile("“([^-”][^”]*)”"), re.compile(r"\bafter\b|\bbefore\b|\binside\b", re.IGNORECASE)
+"""Words of a rule-based label, without endings such as “-day”, and the beginning of its context."""
 MIN_ACCURACY, MIN_PRECISION, MIN_RECALL = 0.65, 0.25, 0.1
 """A label with a lower measured balanced accuracy, precision or recall is weak: pages do not use it as a name."""
 MIN_DENSITY = 0.0005
@@ -71,6 +75,21 @@ class ShownLabels:
     def best_first(self) -> Sequence[int]:
         """Experts with a clear label, best labels first."""
         return [expert for expert, row in self.rows.items() if _served(row, self.density.get(expert, 0.0))["is_clear"]]
+
+    @cached_property
+    def naming(self) -> Mapping[str, Sequence[tuple[int, float]]]:
+        """Word in lower case -> experts whose precise label names it, and its share of the label's words. A low recall
+        does not matter here. Rule-based labels quote words; those after “after” are not the expert's own."""
+        naming: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+        for expert, (label, labeller, _, precision, *_) in self.rows.items():
+            if precision is not None and precision < MIN_PRECISION:
+                continue
+            if labeller == FEATURES:
+                label = " ".join(QUOTED.findall(CONTEXT.split(label)[0]))
+            words = set(re.findall(r"\w+", label.casefold())) - FUNCTION_WORDS
+            for word in words:
+                naming[word].append((expert, 1 / len(words)))
+        return naming
 
     @cached_property
     def like(self) -> Callable[[str], list[int]]:

@@ -47,6 +47,8 @@ PUNCTUATION = ".,;:!?\"'()[]“”‘’«»…。、，！？：；「」（）
 """Marks that are ignored around a typed word; alone, they are searched."""
 MAX_RANKED = 100
 """Maximum number of results."""
+BATCH = 24
+"""Experts whose examples are read at a time."""
 RANKS = (0, 4, 1_000_000)
 """Rank limits of the examples to search in turn; one of the first nearly always matches."""
 
@@ -58,7 +60,7 @@ MIN_ACTIVE_TOKENS = 20
 """Rarer experts fire on a word by chance."""
 MIN_RELATED_SCORE = 0.02
 LABEL_SHARE = 0.5
-"""A related word in a user's label counts as the token that half of the expert's active tokens are."""
+"""A related word in a label counts as the token that half of the expert's active tokens are."""
 
 MIN_END_SHARE = 0.05
 """Share of an expert's tokens from which ends of words, such as “ing”, are found beside words that are equal."""
@@ -122,26 +124,55 @@ def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int
 
 
 def best_examples(
-    session: Session, browsed: BrowsedRun, typed: str, experts: Sequence[int], vocabulary: Vocabulary
+    session: Session, browsed: BrowsedRun, typed: str, experts: Sequence[int], most: int, vocabulary: Vocabulary
 ) -> dict[int, Example]:
-    """Return expert -> top example with all words of ``typed`` around its peak, or else the first top example."""
-    words = [fold(word) for word in words_of(typed)]
-    largest: dict[int, StoredExample] = {}
-    fitting: dict[int, StoredExample] = {}
-    for low, high in pairwise(RANKS):
-        left = [expert for expert in experts if expert not in fitting]
-        if not left:
+    """Return expert -> first top example with all words of ``typed`` around its peak, one per sequence, for about
+    ``most`` experts. In each batch, experts whose peak is a typed word come first."""
+    words = [f" {' '.join(split_words(word))} " for word in words_of(typed)]
+    if words and is_beginning(words_of(typed)[-1]):
+        words[-1] = words[-1][:-1]
+    found: dict[int, StoredExample] = {}
+    taken: set[int] = set()
+    for start in range(0, len(experts), BATCH):
+        if len(found) >= most:
             break
-        ranked = ExampleRecord.bin == 0, ExampleRecord.rank >= low, ExampleRecord.rank < high
-        of_experts = ExampleRecord.run_id == browsed.record.id, among(session, ExampleRecord.expert, left)
-        for row in stored_examples(session, [*of_experts, *ranked], [ExampleRecord.expert, ExampleRecord.rank]):
-            largest.setdefault(row.expert, row)
-            if row.expert not in fitting:
-                window = row.token_ids[max(0, row.position - SEARCH_MARGIN) : row.position + SEARCH_MARGIN + 1]
-                around = "".join(map(vocabulary.name, window)).casefold()
-                if all(word in around for word in words):
-                    fitting[row.expert] = row
-    return {expert: describe(row, vocabulary) for expert, row in {**largest, **fitting}.items()}
+        batch = experts[start : start + BATCH]
+        at_peak: dict[int, bool] = {}
+        chosen: dict[int, StoredExample] = {}
+        for low, high in pairwise(RANKS):
+            left = [expert for expert in batch if expert not in chosen]
+            ranked = ExampleRecord.bin == 0, ExampleRecord.rank >= low, ExampleRecord.rank < high
+            of_experts = ExampleRecord.run_id == browsed.record.id, among(session, ExampleRecord.expert, left)
+            fitting = [
+                (not is_at_peak, batch.index(row.expert), row.rank, row)
+                for row in (stored_examples(session, [*of_experts, *ranked]) if left else ())
+                if (is_at_peak := match_at_peak(row, words, vocabulary)) is not None
+            ]
+            for is_beside, _, _, row in sorted(fitting):
+                if row.expert not in chosen and row.sequence not in taken:
+                    chosen[row.expert], at_peak[row.expert] = row, not is_beside
+                    taken.add(row.sequence)
+        found |= {
+            expert: chosen[expert] for expert in sorted(chosen, key=lambda each: (not at_peak[each], batch.index(each)))
+        }
+    return {expert: describe(row, vocabulary) for expert, row in found.items()}
+
+
+def match_at_peak(row: StoredExample, words: Sequence[str], vocabulary: Vocabulary) -> bool | None:
+    """Return whether one of ``words`` is at the peak of an example, or None if not all are around it. A search document
+    may begin inside a word, as “angers” of “bangers”; here words are whole."""
+    first = max(0, row.position - 2 * SEARCH_MARGIN)
+    texts = vocabulary.texts(row.token_ids[first : row.position + SEARCH_MARGIN + 1])
+
+    def words_from(token: int) -> str:
+        while token > 0 and is_inside_word(texts[token - 1][-1:], texts[token]):
+            token -= 1
+        return f" {' '.join(split_words(''.join(texts[token:])))} "
+
+    around = words_from(max(0, row.position - SEARCH_MARGIN) - first)
+    if not all(word in around for word in words):
+        return None
+    return words_from(row.position - first).startswith(tuple(words))
 
 
 def search(
@@ -169,13 +200,12 @@ def search(
     }
     for expert in users:
         matched.setdefault(expert, "token")
+    examples: dict[int, Example] = {}
     if len(matched) < limit:
-        matched |= dict.fromkeys(
-            [each for each in best_experts(session, browsed, typed) if each not in matched], "example"
-        )
+        others = [each for each in best_experts(session, browsed, typed) if each not in matched]
+        examples = best_examples(session, browsed, typed, others, limit - len(matched), vocabulary)
+        matched |= dict.fromkeys(examples, "example")
     shown = list(matched.items())[:limit]
-    in_examples = [expert for expert, how in shown if how == "example"]
-    examples = best_examples(session, browsed, typed, in_examples, vocabulary)
     tokens = {expert: (vocabulary.name(token), share) for expert, (token, share) in users.items()}
     hits = (
         _hit(browsed, expert, how, examples.get(expert), tokens.get(expert) if how == "token" else None)
@@ -188,7 +218,7 @@ def related_hits(
     browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float], limit: int,
     vocabulary: Vocabulary,
 ) -> RunHits:  # fmt: skip
-    """Return the experts that fire on related words or that a user named with one, and on the words of ``typed``.
+    """Return the experts that fire on related words or whose label names one, and those on the words of ``typed``.
     ``related``: words in lower case with their relation to ``typed`` from 0 to 1, strongest first."""
     most_users = MAX_USERS * max(1.0, browsed.record.num_experts / 4096)
     tokens_of = {word: _beginning_words(vocabulary.exact_matches(word), vocabulary) for word in related}
@@ -210,8 +240,14 @@ def related_hits(
         for expert, score, token, share in token_index.weighted_users(weights)
         if score >= MIN_RELATED_SCORE and active[np.searchsorted(browsed.columns.expert, expert)] >= MIN_ACTIVE_TOKENS
     }
+    named: defaultdict[int, float] = defaultdict(float)
+    for word, relation in related.items():
+        for expert, share in browsed.automatic.naming.get(word, ()):
+            if expert not in found:
+                named[expert] += LABEL_SHARE * relation * share
     for expert, label in browsed.labels.items():
-        score = LABEL_SHARE * max((related.get(fold(word), 0.0) for word in words_of(label)), default=0.0)
+        named[expert] = LABEL_SHARE * max((related.get(fold(word), 0.0) for word in words_of(label)), default=0.0)
+    for expert, score in named.items():
         if score > found.get(expert, (MIN_RELATED_SCORE, None))[0]:
             found[expert] = score, _hit(browsed, expert, "label", None, None, score)
     best = sorted(found.items(), key=lambda entry: (-entry[1][0], entry[0]))

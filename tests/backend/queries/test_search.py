@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.engine import reading
+from mxd.backend.database.engine import StoredExample, reading
 from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
-from mxd.backend.queries.search import Firing, ranked, related_hits
+from mxd.backend.queries.search import Firing, match_at_peak, ranked, related_hits
 from mxd.backend.schemas.routing import PassageRequest
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import IndexRecord
@@ -80,11 +80,12 @@ def test_an_expert_is_found_by_its_number(labelled: TestClient, typed: str) -> N
 
 def test_matching_examples_are_returned(client: TestClient) -> None:
     answer = client.get("/api/search", params={"runs": "first", "text": "fox sa", "limit": 7}).json()[0]["hits"]
-    assert len(answer) == 7
+    sequences = [hit["example"]["sequence"] for hit in answer]
+    assert answer and len(sequences) == len(set(sequences))
     for hit in answer:
         assert hit["matched"] == "example"
         assert "".join(hit["example"]["tokens"]) == "the old fox sang."[:16]
-    assert len({hit["expert"] for hit in answer}) == 7
+    assert len({hit["expert"] for hit in answer}) == len(answer)
     assert found_in_page(client, "fox sa") == set(range(ACTIVE))
 
 
@@ -237,6 +238,32 @@ def test_imported_labels_are_found_and_their_score_is_not_measured() -> None:
     assert imported is not None and tested is not None
     assert (imported["balanced_accuracy"], tested["balanced_accuracy"]) == (None, 0.7)
     assert labels.like("numbers") == [0, 1]
+
+
+def test_words_of_labels_are_found_also_with_a_low_recall() -> None:
+    rows = {
+        1: ("“determination” or “frustration”", "features", 0.75, 0.8, 0.05, 12),
+        2: ("“calm” after “frustration”", "features", 0.9, 1.0, 1.0, 20),
+        3: ("“frustration”", "features", 0.9, 0.1, 1.0, 20),
+    }
+    assert ShownLabels(rows).naming["frustration"] == [(1, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "position", "at_peak"),
+    [
+        (["b", "angers", *[" on"] * 12], 13, None),
+        ([" with", " anger", "."], 1, True),
+        ([" with", " anger", "."], 0, False),
+    ],
+)
+def test_examples_match_at_the_start_of_a_word(texts: list[str], position: int, at_peak: bool | None) -> None:
+    class Words:
+        def texts(self, ids: list[int]) -> list[str]:
+            return [texts[id] for id in ids]
+
+    row = StoredExample(0, 0, 0, 0, position, 1.0, b"", list(range(len(texts))))
+    assert match_at_peak(row, [" anger"], Words()) is at_peak  # type: ignore[arg-type]
 
 
 def test_weak_labels_are_not_found() -> None:
