@@ -26,8 +26,8 @@ FIELDS = ("label", "labeller", "balanced_accuracy", "precision", "recall", "test
 MAX_SEARCHES = 64
 QUOTES = " “\"'"
 """Characters before the first word of a label."""
-QUOTED, CONTEXT = re.compile("“([^-”][^”]*)”"), re.compile(r"\bafter\b|\bbefore\b|\binside\b", re.IGNORECASE)
-"""Words of a rule-based label, without endings such as “-day”, and the beginning of its context."""
+QUOTED = re.compile("“([^-”][^”]*)”")
+"""Words of a rule-based label, without endings such as “-day”."""
 MIN_ACCURACY, MIN_PRECISION, MIN_RECALL = 0.65, 0.25, 0.1
 """A label with a lower measured balanced accuracy, precision or recall is weak: pages do not use it as a name."""
 MIN_DENSITY = 0.0005
@@ -79,13 +79,13 @@ class ShownLabels:
     @cached_property
     def naming(self) -> Mapping[str, Sequence[tuple[int, float]]]:
         """Word in lower case -> experts whose precise label names it, and its share of the label's words. A low recall
-        does not matter here. Rule-based labels quote words; those after “after” are not the expert's own."""
+        does not matter here. Of rule-based labels, only the quoted words count."""
         naming: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
         for expert, (label, labeller, _, precision, *_) in self.rows.items():
             if precision is not None and precision < MIN_PRECISION:
                 continue
             if labeller == FEATURES:
-                label = " ".join(QUOTED.findall(CONTEXT.split(label)[0]))
+                label = " ".join(QUOTED.findall(label))
             words = set(re.findall(r"\w+", label.casefold())) - FUNCTION_WORDS
             for word in words:
                 naming[word].append((expert, 1 / len(words)))

@@ -246,7 +246,7 @@ def test_words_of_labels_are_found_also_with_a_low_recall() -> None:
         2: ("“calm” after “frustration”", "features", 0.9, 1.0, 1.0, 20),
         3: ("“frustration”", "features", 0.9, 0.1, 1.0, 20),
     }
-    assert ShownLabels(rows).naming["frustration"] == [(1, 0.5)]
+    assert ShownLabels(rows).naming["frustration"] == [(1, 0.5), (2, 0.5)]
 
 
 @pytest.mark.parametrize(
