@@ -64,7 +64,7 @@ class ShownLabels:
     """Displayed automatic labels of a run in memory, about 300 bytes each."""
 
     rows: Mapping[int, tuple[Any, ...]]
-    """Expert -> ``FIELDS``. Labels with the highest score come first."""
+    """Expert -> ``FIELDS``. Labels whose accuracy has the highest lower bound come first."""
     density: Mapping[int, float] = field(default_factory=dict)
 
     def of(self, expert: int) -> dict[str, Any] | None:
@@ -81,8 +81,8 @@ class ShownLabels:
         """Word in lower case -> experts whose precise label names it, and its share of the label's words. A low recall
         does not matter here. Of rule-based labels, only the quoted words count."""
         naming: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        for expert, (label, labeller, _, precision, *_) in self.rows.items():
-            if precision is not None and precision < MIN_PRECISION:
+        for expert, (label, labeller, _, precision, recall, *_) in self.rows.items():
+            if recall == 0 or (precision is not None and precision < MIN_PRECISION):
                 continue
             if labeller == FEATURES:
                 label = " ".join(QUOTED.findall(label))
@@ -130,12 +130,16 @@ def is_inside_word(before: str, typed: str) -> bool:
 
 
 def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
-    """Load the displayed automatic labels, with the precedence of ``automatic_labels``, those with the highest score
-    first."""
+    """Load the displayed automatic labels, with the precedence of ``automatic_labels``. They are in the order of the
+    lower end of their accuracy's interval, so that few examples do not rank first."""
     best = {expert: min(rows, key=_order) for expert, rows in _stored(session, run_id).items()}
     density = _densities(session, run_id)
-    scores = {expert: _served(row, density.get(expert, 0.0))["f1"] or 0.0 for expert, row in best.items()}
-    order = sorted(best, key=lambda expert: (-scores[expert], expert))
+    lowest = {}
+    for expert, row in best.items():
+        label = _served(row, density.get(expert, 0.0))
+        interval = accuracy_interval(label, density.get(expert, 0.0))
+        lowest[expert] = (label["balanced_accuracy"] or 0.0) if interval is None else interval[0]
+    order = sorted(best, key=lambda expert: (-lowest[expert], expert))
     return ShownLabels({expert: best[expert] for expert in order}, density)
 
 

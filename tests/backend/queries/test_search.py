@@ -245,6 +245,7 @@ def test_words_of_labels_are_found_also_with_a_low_recall() -> None:
         1: ("“determination” or “frustration”", "features", 0.75, 0.8, 0.05, 12),
         2: ("“calm” after “frustration”", "features", 0.9, 1.0, 1.0, 20),
         3: ("“frustration”", "features", 0.9, 0.1, 1.0, 20),
+        4: ("“frustration”", "features", 0.5, None, 0.0, 20),
     }
     assert ShownLabels(rows).naming["frustration"] == [(1, 0.5), (2, 0.5)]
 

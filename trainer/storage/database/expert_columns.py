@@ -239,8 +239,8 @@ EXPERT_COLUMNS: tuple[ExpertColumn, ...] = (
     ExpertColumn(
         "Label",
         "text",
-        "User label. Sorted by label, user labels come first, then automatic ones by their score, F1 on held-out "
-        "tokens.",
+        "User label. Sorted by label, user labels come first, then automatic ones by the lower end of their balanced "
+        "accuracy's 95 % interval, so that few examples do not rank first.",
         "label",
         measured_by="annotation",
         nullable=True,
