@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import psutil
 import pytest
@@ -77,14 +77,18 @@ def test_a_frozen_postgresql_is_unavailable(
     server: Server = request.getfixturevalue("postgresql_server")
     assert server._process is not None
     processes = [psutil.Process(server._process.pid), *psutil.Process(server._process.pid).children(recursive=True)]
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
+
+    def tell(sent: signal.Signals) -> None:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):  # a worker of autovacuum ends at any moment
+                process.send_signal(sent)
+
+    tell(signal.SIGSTOP)
     try:
         started = time.monotonic()
         answer = waiting_client.get("/api/runs")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database-unavailable")
         assert time.monotonic() - started < TIMEOUT_SECONDS
     finally:
-        for process in processes:
-            process.send_signal(signal.SIGCONT)
+        tell(signal.SIGCONT)
     assert waiting_client.get("/api/runs").status_code == 200
