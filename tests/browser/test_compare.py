@@ -46,6 +46,7 @@ def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     assert heads[2].split() == ["girl", "boy"]  # nothing before the first token that differs can differ
     expect(difference(page)).to_contain_text("begin with the same 2 tokens")
     page.get_by_role("radio", name="Whole texts").click()
+    expect(table.get_by_role("columnheader").nth(2)).to_have_text("First text")  # the table follows the choice
     assert table.get_by_role("columnheader").all_inner_texts()[2:] == ["First text", "Second text", "Change"]
     changes = table.get_by_role("row").get_by_role("cell").last
     expect(changes).to_have_text(re.compile(r"^[+−]\d"))
