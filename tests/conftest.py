@@ -1,7 +1,5 @@
 """Settings for every test: one thread, no Hub access, and no time limit per Hypothesis example."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

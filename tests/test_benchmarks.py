@@ -1,7 +1,5 @@
 """Every benchmark runs at a small size: they are run rarely, and then by others, on machines that are lent."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

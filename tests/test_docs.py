@@ -1,7 +1,5 @@
 """The documents and their site agree with the code: paths, commands, flags, settings, pages."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

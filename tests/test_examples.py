@@ -1,7 +1,5 @@
 """The examples of the documents and the notebooks run unmodified and in order."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The pages of results agree with their JSON and link what exists."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

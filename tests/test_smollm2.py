@@ -1,7 +1,5 @@
 """The demo as shipped, on SmolLM2: its database, its runs and its sessions belong together."""
 
-from __future__ import annotations
-
 import lzma
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rules about files that no linter checks: registries, local paths, and container files with minimal privileges."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The wheel: its contents, and what it does without a checkout. Built from the tracked files, without network."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A user's own model and tokenizer per architecture, and a run trained and indexed on them through the public API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Layers in a user's own loops: steered, replaced and attached, with the model exactly restored."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conditional edits in a user's own loop equal the reference that evaluates every condition token by token."""
 
-from __future__ import annotations
-
 import json
 import string
 from typing import Any

@@ -1,7 +1,5 @@
 """Errors of the Python interface name keyword arguments, not flags; every public name has an example that runs."""
 
-from __future__ import annotations
-
 import doctest
 import gzip
 from collections.abc import Callable

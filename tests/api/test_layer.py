@@ -1,7 +1,5 @@
 """A trained layer: loading, its equations, the activations of a batch, and what the index knows of an expert."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Training, indexing, evaluating and serving from Python."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

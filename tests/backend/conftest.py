@@ -1,7 +1,5 @@
 """Fixtures of the backend's tests: one database of made-up statistics, one real run, and servers on both."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

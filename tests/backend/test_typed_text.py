@@ -1,7 +1,5 @@
 """Typed text arrives unharmed: in addresses, exports, bundles, JSON lines, event streams and answers to agents."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json

@@ -1,7 +1,5 @@
 """Accessibility of what a page shows, as axe sees it."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

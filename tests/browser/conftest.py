@@ -1,7 +1,5 @@
 """Fixtures of the browser tests: the sample behind a real server, a real Chromium, pages that are watched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

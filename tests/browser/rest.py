@@ -1,7 +1,5 @@
 """Waiting until a page is at rest, before it is pointed at, typed at or compared."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Experts of the shipped sample's first run, found by their labels: another sample has them at other numbers."""
 
-from __future__ import annotations
-
 import json
 
 from tests.helpers import TEST_DEMO

@@ -1,7 +1,5 @@
 """Circuits: a prompt becomes a graph whose every number is measured; targets, panel, tables, and the saved file."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two prompts, layers, pasted texts, kinds, and two runs side by side."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

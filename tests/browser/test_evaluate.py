@@ -1,7 +1,5 @@
 """Evaluate and the page of one run: parts, the benchmark, and progress during training."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """One expert: examples in three ways, what hovering, locking and keys do, labels and notes that stay."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Experts: the table, and search by effect and by passage."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Lists and tags: made, filled, put in order, noted on, exported."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

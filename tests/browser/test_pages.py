@@ -1,7 +1,5 @@
 """Every page and overlay is accessible in every look and loads in place; failed requests can be retried."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import NamedTuple

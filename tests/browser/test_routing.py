@@ -1,7 +1,5 @@
 """Routing: a text becomes a map; hover previews, click locks, Escape releases, the address holds it all."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

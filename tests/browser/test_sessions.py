@@ -1,7 +1,5 @@
 """Sessions are saved, shared, opened and deleted; pages are shared as files and pictures."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct

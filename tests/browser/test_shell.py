@@ -1,7 +1,5 @@
 """The app shell: search, theme, shortcuts, run selection, tray, home page, missing pages, signing in."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

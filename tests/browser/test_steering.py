@@ -1,7 +1,5 @@
 """Steering: sliders, two texts as they come, stop, reset, and an address that writes the same texts again."""
 
-from __future__ import annotations
-
 import json
 import re
 from urllib.parse import quote

@@ -3,8 +3,6 @@
 Run a walk alone with ``python -m pytest -n 0 -p tests.devices.plugin tests/devices/walk_training.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

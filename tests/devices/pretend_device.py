@@ -18,8 +18,6 @@ It cannot see: kernels (except in Triton's interpreter), rounding, streams, memo
 tensors stay on the CPU.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -213,7 +211,7 @@ class SimTensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, raw: Tensor, device: torch.device) -> SimTensor:
+    def __new__(cls, raw: Tensor, device: torch.device) -> "SimTensor":
         made: SimTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             raw.size(),

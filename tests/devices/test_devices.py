@@ -3,8 +3,6 @@
 PyTorch registers a device for the whole process and for good: afterwards every test would find an accelerator.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

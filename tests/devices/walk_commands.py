@@ -1,8 +1,6 @@
 """Every command that computes, with a language model that is split over both devices. ``auto-map`` puts the layers of
 the runs ``one`` and ``two`` on ``sim:1``."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.devices.plugin import TEXT, mxd

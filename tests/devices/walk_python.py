@@ -1,7 +1,5 @@
 """The Python interface with a model that the user put on the pretend device."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

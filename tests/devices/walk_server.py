@@ -1,7 +1,5 @@
 """The server's computing routes and streams on the pretend device, twice each: caches hold what was moved to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

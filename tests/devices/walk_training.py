@@ -1,7 +1,5 @@
 """Training on the pretend device: a language model in bfloat16, layers in float32."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Waits for the device while text is generated and indexed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Needs no network. Prints one JSON document. The exit code is 1 if anything was l
 ended without a clear error message. ``scripts/kill_and_resume.py`` kills training.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

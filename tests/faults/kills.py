@@ -1,7 +1,5 @@
 """``kill -9`` at random moments of indexing, evaluating, labelling, exporting and serving."""
 
-from __future__ import annotations
-
 import random
 import socket
 import threading

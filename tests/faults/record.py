@@ -1,7 +1,5 @@
 """Plugin of pytest that counts cases and failures, and writes them to the file that ATTACKS_RECORD names."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Full or read-only disks, damaged or locked databases and runs, and a server that loses its files."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

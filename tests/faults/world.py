@@ -1,7 +1,5 @@
 """A small indexed run, and ``mxd`` commands on it in processes that can be killed at any moment."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

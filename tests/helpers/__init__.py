@@ -1,7 +1,5 @@
 """Helpers that tests share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 TEST_DEMO = Path(__file__).resolve().parents[1] / "demo"

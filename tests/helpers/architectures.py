@@ -6,8 +6,6 @@ of them.
 Shapes: S sequences, L tokens, T = S * L, I input width, O output width, W width of the residual stream.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A database of synthetic statistics: many ties, dead experts, two runs; and a run with permuted experts."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Damaged bytes, and the number of Hypothesis examples: few in ``make test``, FUZZ_EXAMPLES in ``make fuzz``."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Tiny randomly initialised language models and a byte-level tokenizer, made in code."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small layers for tests, and trainers of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

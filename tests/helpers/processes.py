@@ -1,7 +1,5 @@
 """``mxd`` processes: a command that runs to its end, one that can be interrupted, a server."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

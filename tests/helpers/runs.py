@@ -1,7 +1,5 @@
 """A small set-up for tests: text on disk, a language model, settings, a database."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 xdist's own grouping mark has no effect since pytest 9.2, because the group is no longer part of the test id.
 """
 
-from __future__ import annotations
-
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling

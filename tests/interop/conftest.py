@@ -1,7 +1,5 @@
 """The interoperability suite runs only through ``make interop``: it installs the packages that it tests against."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real packages of others, Neuronpedia's code and a copy of the demo, in ``.interop``: delete it to make them again."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Graphs of a hundred prompts follow Neuronpedia's schemas, and circuit-tracer's page shows them offline."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Layers in models that other programs hook, architectures of transformers, and benchmarks: the same numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Files that the packages write themselves are read: layers, attribution graphs and dashboards."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exported layers compute the same in the packages that read them; vectors are what the language model adds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

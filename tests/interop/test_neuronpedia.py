@@ -1,7 +1,5 @@
 """Neuronpedia's own converter takes the batches of every run of the demo whole."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The demo is built from trained runs, and what was built is what ``mxd demo`` serves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """The application as a whole: one shape of errors, headers, the front end, the API's description."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The guard, through the application: tokens, roles, hosts, proxies and sizes."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Attacks by clients that send slowly, send too much, do not read, or open too many connections: a real server."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Work for clients that have disconnected is cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

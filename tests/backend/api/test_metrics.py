@@ -1,7 +1,5 @@
 """Figures for Prometheus and lines of log: by route, without what people typed, and few for a repeated problem."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,7 +1,5 @@
 """Requests that cannot be answered: each has a status, a code and a sentence, and the next request is answered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Interrupted commands leave no partial results."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from collections.abc import Sequence

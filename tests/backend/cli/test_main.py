@@ -1,7 +1,5 @@
 """The command line: imports, output, exit codes, error messages, signals, completion and data types."""
 
-from __future__ import annotations
-
 import io
 import os
 import shlex

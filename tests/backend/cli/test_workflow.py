@@ -1,7 +1,5 @@
 """The commands from training to steering and removing, also with a start token that the tokenizer lacks."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """Command lines of small runs, and their output."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

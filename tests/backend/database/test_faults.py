@@ -1,7 +1,5 @@
 """Locked, damaged, full or read-only databases give clear errors, and lose no committed data."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Lists, tags, labels and notes over HTTP: never lost or doubled, and kept by a new index."""
 
-from __future__ import annotations
-
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings

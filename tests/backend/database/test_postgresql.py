@@ -1,7 +1,5 @@
 """Every command and a server on PostgreSQL; and what they do when all its processes are killed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Saved steering sessions: kept, listed, opened, deleted; and they write the same texts again."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

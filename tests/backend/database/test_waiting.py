@@ -1,7 +1,5 @@
 """Waiting writers and databases that do not answer: readers are answered, and nothing waits longer than its limit."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

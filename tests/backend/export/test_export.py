@@ -1,7 +1,5 @@
 """Exports: all formats agree, graphs and Neuronpedia's files have their fields, nothing is left of a cancelled one."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

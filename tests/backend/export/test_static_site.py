@@ -1,7 +1,5 @@
 """The static site of a run says what the server says, appears whole or not at all, and has no markup of users."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Arbitrary requests to every endpoint: a response within seconds, valid by the OpenAPI schema, never a 5xx."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Config files, words and bytes that strangers choose: Host headers, cursors, labels, ids, searches, requests."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Loaded runs and texts of their tokens: caches, imports by several threads, similar experts."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Routing and steering over HTTP on a trained run, limits, cancellation, lack of memory and endless chat templates."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

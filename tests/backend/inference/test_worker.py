@@ -1,7 +1,5 @@
 """The memory that a worker returns after a large batch, sweeps, and the end of a worker."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from threading import Event
 

@@ -1,7 +1,5 @@
 """Figures show what the database says, the report names the commands that repeat it, and names are no markup."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

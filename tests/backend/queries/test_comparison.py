@@ -1,7 +1,5 @@
 """Two runs compared: a permuted copy is seen through, matches are those of all pairs, recurrence."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence

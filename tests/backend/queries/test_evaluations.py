@@ -1,7 +1,5 @@
 """Evaluations, probes and benchmarks as the dashboard and the report show them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Contexts and co-active experts over HTTP: paging, packed columns, plain counting."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

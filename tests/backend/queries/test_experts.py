@@ -1,7 +1,5 @@
 """Experts over HTTP: paging in any order, filters, one in full, its neighbours, its random examples."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from functools import cache

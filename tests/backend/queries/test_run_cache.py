@@ -1,7 +1,5 @@
 """Pages of experts see every write."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

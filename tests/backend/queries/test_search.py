@@ -1,7 +1,5 @@
 """Finding experts by words, by automatic labels, and those that fire on a passage."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

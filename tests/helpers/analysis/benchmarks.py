@@ -1,7 +1,5 @@
 """A benchmark with random scores, written as ``mxd benchmark`` writes it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

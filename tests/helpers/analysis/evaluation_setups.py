@@ -1,7 +1,5 @@
 """Layers whose evaluation is known in advance."""
 
-from __future__ import annotations
-
 import torch
 
 from mxd.trainer.language_model.model import LanguageModel

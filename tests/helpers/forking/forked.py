@@ -3,8 +3,6 @@
 Importing torch and transformers takes longer than almost everything that a test does in a process.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

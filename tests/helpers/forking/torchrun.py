@@ -1,7 +1,5 @@
 """Several real processes that communicate over gloo, started by ``torchrun`` or in the same way."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

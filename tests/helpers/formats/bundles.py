@@ -1,7 +1,5 @@
 """A run with everything that a bundle can hold, and bundles whose entries were changed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

@@ -3,8 +3,6 @@
 Shapes: T tokens, I input width, H hidden width, N experts.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import types

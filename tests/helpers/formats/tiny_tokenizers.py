@@ -1,7 +1,5 @@
 """Tiny tokenizers of the common kinds, built in code."""
 
-from __future__ import annotations
-
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 

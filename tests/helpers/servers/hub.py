@@ -1,7 +1,5 @@
 """A local HTTP server that answers the requests of the Hugging Face clients from folders, and clients that ask it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

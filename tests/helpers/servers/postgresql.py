@@ -1,7 +1,5 @@
 """A PostgreSQL server for tests, started from the programs on this machine."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """HTTP over raw sockets, for clients that no HTTP library would be."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

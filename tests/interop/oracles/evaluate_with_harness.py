@@ -3,8 +3,6 @@
 The log-likelihoods of the harness are compared with those of the plain model in the same block.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

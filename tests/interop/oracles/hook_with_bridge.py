@@ -3,8 +3,6 @@
 The bridge has modules of its own around those of the model, with the same weights.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -3,8 +3,6 @@
 What interp-engine captures is compared with the hidden states of the same model, run by transformers.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

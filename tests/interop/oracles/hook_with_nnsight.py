@@ -3,8 +3,6 @@
 In each case, the logits that nnsight reads are compared with those of the plain model in the same block.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

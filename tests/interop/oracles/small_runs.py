@@ -1,7 +1,5 @@
 """Small runs on random language models, for programs that hook models."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

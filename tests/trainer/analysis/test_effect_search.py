@@ -1,7 +1,5 @@
 """Search by effect: predictions against finite differences, and measured values against hooks of the test's own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import stdev

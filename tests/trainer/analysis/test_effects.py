@@ -1,7 +1,5 @@
 """Gradients of every kind of target against finite differences in the language model."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Mapping, Sequence

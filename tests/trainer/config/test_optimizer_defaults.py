@@ -1,7 +1,5 @@
 """The default learning rate and tokens per step depend on the number of tokens, and the run stores them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compact text of edits: inverse to formatting, with clear errors."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Training on cached activations equals training on the language model, and damaged or other caches are rejected."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

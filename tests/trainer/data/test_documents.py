@@ -1,7 +1,5 @@
 """Documents: sources, order, fingerprints, errors."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """A run follows a cache that another process is still writing, and survives the end of that process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Readers of texts and labels: all formats and compressions; errors name the file and line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

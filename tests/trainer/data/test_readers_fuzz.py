@@ -1,7 +1,5 @@
 """Damaged and malicious files give documents or a UserError, within a memory limit."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Sequences: packing, counts, skipping, repetition, errors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from itertools import islice

@@ -1,7 +1,5 @@
 """Evaluations against whole forward passes, warnings about a collapsed layer, and stored results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

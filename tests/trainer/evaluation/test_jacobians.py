@@ -1,7 +1,5 @@
 """Jacobian agreement: forward derivatives against backward ones, a perfect layer, and its control."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

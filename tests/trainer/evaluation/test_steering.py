@@ -1,7 +1,5 @@
 """Strength sweeps: baselines, the norm of random directions, and missing ablation data."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sqlalchemy import func, select

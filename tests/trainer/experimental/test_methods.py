@@ -1,7 +1,5 @@
 """muMoE and MxDs that mix hidden units: the trace of cores, the centre, training and saving."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Privacy fine-tuning: losses, passages, and runs that are fine-tuned on a tiny model."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

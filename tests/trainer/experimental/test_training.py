@@ -1,7 +1,5 @@
 """Diversity penalty, frozen parts and Gaussian inputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

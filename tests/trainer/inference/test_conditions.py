@@ -1,7 +1,5 @@
 """Conditional edits equal a slow reference that evaluates every condition token by token, alone and in a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows that join and leave a batch get the same results as alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

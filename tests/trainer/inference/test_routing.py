@@ -1,7 +1,5 @@
 """Routing and predictions of a text, against the layer itself and plain forward passes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Steering: exact without edits, comparable token by token, and equal in all architectures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Strength sweeps: each strength equals steering alone, and the suggestion follows its rule."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Additions of blocks to the residual stream, against plain hooks on transformers' modules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """MLPs, tokens and positions of many architectures: every check is exact, or refused with a sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Chat turns as text by the tokenizer's template, and its errors."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

@@ -1,7 +1,5 @@
 """The kernels compute the same products, follow changed weights, and stay within their memory."""
 
-from __future__ import annotations
-
 import platform
 from contextlib import ExitStack
 

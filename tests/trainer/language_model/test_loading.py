@@ -1,7 +1,5 @@
 """Loading: dispatched models and outlines against a model on one device, and rejected weights."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Locating, capturing and replacing MLPs of many architectures, and loading damaged folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

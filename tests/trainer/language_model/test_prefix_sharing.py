@@ -1,7 +1,5 @@
 """Rows that share the blocks before the first edit get the same results as separate rows."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

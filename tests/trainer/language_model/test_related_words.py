@@ -1,7 +1,5 @@
 """Words that a language model relates to a description."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

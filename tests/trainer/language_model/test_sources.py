@@ -1,7 +1,5 @@
 """GGUF files: converted once into the cache, equal to the original weights, and clear errors for damaged files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -21,6 +19,7 @@ from mxd.trainer.language_model.sources import converted_folder, display_name, r
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 
 TEXT = "the other thing, 12"
+Family = Literal["llama", "qwen2"]
 
 
 @pytest.fixture
@@ -101,7 +100,6 @@ def test_damaged_files_are_rejected(damage: str, cache: Path, tmp_path: Path) ->
     assert [path for path in (cache / "gguf").iterdir() if path.is_dir()] == []
 
 
-Family = Literal["llama", "qwen2"]
 START, END = "<|im_start|>", "<|endoftext|>"
 HEADS, KV_HEADS, BLOCKS = 4, 2, 2
 _SIZES = {

@@ -1,7 +1,5 @@
 """Token texts join to the decoded text for every kind of tokenizer; loading errors are clear."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

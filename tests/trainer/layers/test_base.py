@@ -1,7 +1,5 @@
 """Layers saved and loaded, parameters matched by every method, ranks and routing shares."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

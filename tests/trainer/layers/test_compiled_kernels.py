@@ -1,7 +1,5 @@
 """The Triton kernels, compiled for GPUs that this machine does not have."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """MxDs and transcoders against the paper's own code, and the centre of the mixing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sparse operations (PyTorch and Triton) against dense products, forward and backward, for irregular sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Sharded layers match the unsharded layer: outputs, routing and all gradients."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

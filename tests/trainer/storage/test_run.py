@@ -1,7 +1,5 @@
 """A run as a folder and on a hub: there and back, entered into another database, removed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

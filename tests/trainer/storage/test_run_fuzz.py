@@ -1,7 +1,5 @@
 """Run directories and language models of strangers or spoiled disks: read, or refused in a sentence, and never run."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

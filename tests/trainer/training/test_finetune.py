@@ -1,7 +1,5 @@
 """Joint fine-tuning: KL to the original model, gradients, resuming, errors."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Initialisation: properties of the untrained layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Training of one layer: steps, metrics, regularisation, and joint training at several K."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Loggers: the same metrics as in the database, also after resuming; missing packages are reported."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field

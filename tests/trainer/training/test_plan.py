@@ -1,7 +1,5 @@
 """Plans: sizes against real layers, measured rates, memory and expected time."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

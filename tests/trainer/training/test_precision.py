@@ -1,7 +1,5 @@
 """Precision: dtype of the model, and of the layer's matrix products."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

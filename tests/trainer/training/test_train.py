@@ -1,7 +1,5 @@
 """Training: progress, bit-identical resuming, killed processes, errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Intervals: position and width, AUROC by definition, Wilson's interval."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Names of devices, and errors of memory. Machines with an accelerator are imitated."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

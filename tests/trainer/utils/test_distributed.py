@@ -1,7 +1,5 @@
 """Two processes under ``torchrun``: same weights and index as one process, sharding, failures."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

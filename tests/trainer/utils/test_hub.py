@@ -1,7 +1,5 @@
 """Models and datasets from the Hub: the real clients against a local fake Hub."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

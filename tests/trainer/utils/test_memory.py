@@ -1,7 +1,5 @@
 """Freed memory stays in the heap; tested in a separate process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

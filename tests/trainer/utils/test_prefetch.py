@@ -1,7 +1,5 @@
 """Prefetching: same items and errors, limited depth, no thread left."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Snapshots: nothing that a user typed becomes markup, colours are the dashboard's, files are of two kinds."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Circuits over HTTP and on the command line: what the trainer finds, limits in sentences, and clients that leave."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

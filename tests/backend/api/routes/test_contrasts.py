@@ -1,7 +1,5 @@
 """Contrasts over HTTP: progress and result, kinds of the indexed text, errors, cancellation."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """The OpenAI-compatible endpoints, driven by the unmodified client of OpenAI."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Routing, predictions, effects, ablation and search by effect over HTTP equal the trainer's."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """Runs over HTTP, and streams of their metrics."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import ExitStack
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Snapshots over HTTP: each kind has its texts, its command and the weights; what clients send is checked."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """``mxd demo``: preparation on first use, and the served database."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import shutil

@@ -1,7 +1,5 @@
 """``mxd doctor``: it reports problems with advice and changes nothing; no command uses bad weights."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``mxd evaluate`` and ``mxd contrast``: results, the cache, rejected runs and text, and fewer active experts."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

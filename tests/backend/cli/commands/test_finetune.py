@@ -1,7 +1,5 @@
 """``mxd finetune``, ``mxd lab train`` and ``mxd lab protect``: new runs, resuming and rejected input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

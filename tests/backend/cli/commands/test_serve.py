@@ -1,7 +1,5 @@
 """``mxd serve``: its URL, tokens, bundles, streams, closed connections and shutdown."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """``mxd train``: names, sweeps, resuming, data types, config files, plans, and runs that do not fit in memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``mxd verify``: a recorded result repeats, differs, takes too long, or cannot be repeated."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sqlite3

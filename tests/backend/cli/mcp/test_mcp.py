@@ -1,7 +1,5 @@
 """``mxd mcp`` over standard input and output, driven by the official client."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

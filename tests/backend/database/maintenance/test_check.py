@@ -1,7 +1,5 @@
 """Each kind of damage is reported, labels and lists are rescued from it, and compacting reclaims disk space."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

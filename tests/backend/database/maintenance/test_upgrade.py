@@ -1,7 +1,5 @@
 """Upgrades from an older schema version, with a made-up newer revision."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """One run with everything that a bundle can hold, packed once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Bundles: there and back, of other versions of the program, and those that somebody means harm with."""
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

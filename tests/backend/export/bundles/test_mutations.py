@@ -3,8 +3,6 @@
 ``make test`` tries a sample, ``make fuzz`` all.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import json
@@ -67,7 +65,7 @@ def test_mutated_bundles(entries: Entries, tmp_path: Path) -> None:
     assert not bad, "\n".join(bad)
 
 
-def _problems(entries: Entries, mutation: Mutation, folder: Path) -> Iterator[str]:
+def _problems(entries: Entries, mutation: "Mutation", folder: Path) -> Iterator[str]:
     """Everything that goes wrong with a mutated bundle."""
     with CASES.timed(), TemporaryDirectory(dir=folder) as place:
         file = write_bundle(Path(place) / "bad.mxd", entries | {mutation.entry: mutation.content()})

@@ -1,7 +1,5 @@
 """Ablations and amplifications of experts, against whole forward passes with only that expert changed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

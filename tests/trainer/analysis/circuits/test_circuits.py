@@ -1,7 +1,5 @@
 """Circuits: predictions against ablations that are repeated here by hand, for every kind of target and architecture."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Contrasts: counts equal the routing, shuffled texts differ in nothing, intervals include the true ratio."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations
 from math import comb

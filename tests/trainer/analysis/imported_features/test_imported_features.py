@@ -1,7 +1,5 @@
 """Features of other people: both formats are read, tokens keep their texts, and damaged files are named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

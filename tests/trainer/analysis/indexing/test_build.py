@@ -1,7 +1,5 @@
 """``build_index`` of a text and of a cache against brute force, and what readers see during a rebuild."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Selection of examples: it depends neither on batches, nor on parts of the text, nor on when pruning happens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

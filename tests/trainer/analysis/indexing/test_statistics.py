@@ -1,7 +1,5 @@
 """Percentiles of every expert against numpy, in one pass, in parts, and when the text changes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import closing
 from math import log2

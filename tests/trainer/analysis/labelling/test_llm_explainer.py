@@ -1,7 +1,5 @@
 """Labels from a real HTTP endpoint on the loopback: unusable answers, errors, cancelling and continuing."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

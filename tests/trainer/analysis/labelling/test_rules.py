@@ -1,7 +1,5 @@
 """Rules: found for synthetic activity, in English, and as labels of a whole run."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

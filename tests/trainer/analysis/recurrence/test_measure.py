@@ -1,7 +1,5 @@
 """Experts that only changed their numbers are found again, others are not, and matches are stored."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The benchmark around sae-probes. ``make interop`` compares it with the package itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Probing: a planted expert is found, noise is not, and the examples of a text stay in one split."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Configs that do not fit their weights, or no model, are refused before anything of that size is built."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tokenizer files that hang, crash or fill the memory are refused with a sentence; sound ones are checked once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Packed columns round-trip exactly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

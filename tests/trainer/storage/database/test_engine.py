@@ -1,7 +1,5 @@
 """Opening databases: error messages without passwords, version checks, concurrent creation."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Searching words in SQLite and in PostgreSQL: the same words are found in both."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Layers of every format, of the paper and of a hub: what they answer, and that they index, route and steer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Files that cannot be imported are rejected with one sentence, and nothing in a file is executed."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import zipfile
