@@ -120,6 +120,8 @@ def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
         raise UserError(f"Run '{config.name}' was imported and cannot be trained. Choose another --name.")
     if config.text.start_token is None:  # the run stores the one that was chosen
         saved = saved.model_copy(update={"text": saved.text.model_copy(update={"start_token": None})})
+    if saved.order_seed == config.order_seed:  # the default may be written out
+        saved = saved.model_copy(update={"data_seed": config.data_seed})
     differing = [name for name in TrainConfig.model_fields if getattr(saved, name) != getattr(config, name)]
     if differing:
         raise UserError(

@@ -36,6 +36,7 @@ def test_resuming_requires_only_the_name(workspace: Path, capsys: Capture) -> No
     assert run(["train", "--name", "small", "--resume", "--json"]) == 0
     assert document(capsys)["tokens"] == 1536
     assert Run.load("small", workspace / "data").config.seed == 3
+    assert run(["train", "--name", "small", "--resume", "--data-seed", "3"]) == 0, "the default, written out"
     assert run(["train", "--name", "small", "--resume", "--seed", "4"]) == 2
     assert "started with another seed" in capsys.readouterr().err
 
