@@ -48,7 +48,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
         60,
         (f"{API}/test_authentication.py", f"{API}/test_app.py"),
     ),
-    "connections: slow, endless, unread, too many": (60, (f"{API}/test_connections.py", f"{API}/test_metrics.py")),
+    "connections: slow, endless, unread, too many": (60, (f"{API}/test_connections.py",)),
     "inference: seeds, full queue, damaged weights, memory, endless templates": (
         60,
         ("tests/backend/inference/test_service.py",),
@@ -56,7 +56,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "databases: waiting writers, frozen PostgreSQL": (60, ("tests/backend/database/test_waiting.py",)),
     "databases: read-only folders, damaged files": (
         60,
-        ("tests/backend/database/test_faults.py", "tests/backend/database/maintenance/test_check.py"),
+        ("tests/backend/database/test_faults.py", "tests/backend/database/test_maintenance.py"),
     ),
     "runs in the working folder, names that leave the data folder": (
         30,

@@ -33,9 +33,7 @@ def test_every_section_of_the_gpu_run(tmp_path: Path) -> None:
     assert json.loads((tmp_path / REPORT_FILE).read_text("utf-8"))["sections"].keys() == set(SECTIONS)
 
 
-def test_layers_and_blocks_of_a_large_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_and_blocks(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mxd.trainer.training.rates.SECONDS_EACH", 0.0)
     sizes = "--width 8 --hidden-width 12 --num-experts 30,40 --k 4 --tokens 16 --rounds 1 --device cpu --json"
     assert main(["layer", *sizes.split()]) == 0

@@ -1,5 +1,6 @@
-"""The documents and their site agree with the code: paths, commands, flags, settings, pages."""
+"""The documents, their site and the pages of results agree with the code, the JSON and one another."""
 
+import json
 import os
 import re
 import shlex
@@ -9,17 +10,21 @@ from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mxd
 from benchmarks.commands.bench import BENCHMARKS
 from mxd.backend.cli.commands.train import TrainCommand
+from mxd.backend.cli.commands.verify import RAW, results_in
 from mxd.backend.cli.main import run
 from mxd.backend.cli.parser import command_from, full_parser, parse
 from mxd.backend.cli.registry import COMMANDS
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import weights_digest
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -31,22 +36,9 @@ PAGES = (*DOCUMENTS, *sorted(set((ROOT / "docs").rglob("*.md")) - {GENERATED, *A
 COMMAND = re.compile(r"\s*(?:\$ )?(?:\.venv/bin/)?(?:torchrun .*-m mxd|mxd) (?P<words>.+)$")
 BENCHMARK = re.compile(r"\s*(?:\.venv/bin/)?python -m benchmarks (?P<words>[a-z].*)$")
 OTHER_FLAGS = {
-    "--nproc-per-node",
-    "--nnodes",
-    "--rdzv-backend",
-    "--rdzv-endpoint",
-    "--logdir",
-    "--build-arg",
-    "--kills",
-    "--no-deps",
-    "--depth",
-    "--saedashboard-output-dir",
-    "--model-name",
-    "--layer-num",
-    "--neuronpedia-source-set-id",
-    "--hook-point",
-    "--output",
-    "--buffer",
+    *("--nproc-per-node", "--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--logdir", "--build-arg", "--kills"),
+    *("--no-deps", "--depth", "--saedashboard-output-dir", "--model-name", "--layer-num"),
+    *("--neuronpedia-source-set-id", "--hook-point", "--output", "--buffer"),
 }
 """Flags of other programs in the documents."""
 OTHER_VARIABLES = {"MXD_POSTGRESQL", "MXD_CACHE", "MXD_ENDPOINT_KEY", "MXD_TOKEN"}
@@ -56,32 +48,29 @@ def blocks(document: Path) -> list[str]:
     return re.findall(r"^```\w*\n(.*?)^```", document.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
-def indented(document: Path) -> list[str]:
-    return re.findall(r"(?:^ {4}\S.*\n)+", document.read_text("utf-8"), flags=re.MULTILINE)
-
-
 def commands(document: Path, pattern: re.Pattern[str] = COMMAND) -> Iterator[list[str]]:
     """Arguments of each command line in a code block of a document."""
-    for block in [*blocks(document), *indented(document)]:
+    indented = re.findall(r"(?:^ {4}\S.*\n)+", document.read_text("utf-8"), flags=re.MULTILINE)
+    for block in [*blocks(document), *indented]:
         for line in block.replace("\\\n", " ").splitlines():
             command = pattern.match(line)
             if command and not line.rstrip().endswith("…"):
                 yield shlex.split(command["words"], comments=True)
 
 
-def flags_below(parser: ArgumentParser) -> Iterator[str]:
-    for action in parser._actions:
-        yield from action.option_strings
-        if isinstance(action, _SubParsersAction):
-            for inner in action.choices.values():
-                yield from flags_below(inner)
-
-
 @cache
 def known_flags() -> set[str]:
     """Flags of all commands, and of the benchmarks, which are generated from class fields."""
+
+    def below(parser: ArgumentParser) -> Iterator[str]:
+        for action in parser._actions:
+            yield from action.option_strings
+            if isinstance(action, _SubParsersAction):
+                for inner in action.choices.values():
+                    yield from below(inner)
+
     benchmarks = {f"--{name.replace('_', '-')}" for each in BENCHMARKS.values() for name in each.model_fields}
-    return {*flags_below(full_parser()), *benchmarks, *OTHER_FLAGS, "--completion"}
+    return {*below(full_parser()), *benchmarks, *OTHER_FLAGS, "--completion"}
 
 
 def test_paths_in_documents_exist() -> None:
@@ -92,9 +81,7 @@ def test_paths_in_documents_exist() -> None:
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
-def test_commands_flags_and_settings_of_a_page_exist(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_flags_and_settings_exist(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for block in blocks(document):
         file_name = re.match(r"# (\S+\.toml)\n", block)
@@ -143,32 +130,122 @@ def test_the_job_scripts_train(script: str, nodes: int, tmp_path: Path) -> None:
     assert command.resume
 
 
-FETCHED = re.compile(
-    r"<(?:script|img|iframe)[^>]*\ssrc=\"(https?:[^\"]+)\"|<link[^>]*stylesheet[^>]*href=\"(https?:[^\"]+)\""
-)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built with --strict."""
-    folder = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+def test_the_site_has_every_page_and_the_references_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert built.returncode == 0, built.stderr
-    return folder
-
-
-def test_the_site_has_every_page_and_the_references_and_loads_nothing_from_other_hosts(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
-    assert sorted(str(page) for page in pages if not (site / page).is_file()) == []
-    navigation = (site / "index.html").read_text("utf-8")
+    assert sorted(str(page) for page in pages if not (tmp_path / page).is_file()) == []
+    navigation = (tmp_path / "index.html").read_text("utf-8")
     assert sorted(str(page) for page in pages if f'href="{page}"' not in navigation and page.name != "index.html") == []
-    commands = (site / "reference" / "command-line.html").read_text("utf-8")
+    commands, python = ((tmp_path / f"reference/{name}.html").read_text("utf-8") for name in ("command-line", "python"))
     assert sorted(name for name in COMMANDS if f"mxd {name}" not in commands) == []
-    python = (site / "reference" / "python.html").read_text("utf-8")
     for name in set(mxd.__all__) - {"UserError", "__version__"}:
         assert re.search(rf'id="mxd\.api\.[\w.]+\.{name}"', python), name
     assert "--learning-rate" in commands and "Peak learning rate of AdamW" in python
-    loaded = {str(page): FETCHED.findall(page.read_text("utf-8")) for page in site.rglob("*.html")}
+    fetched = re.compile(
+        r"<(?:script|img|iframe)[^>]*\ssrc=\"https?:[^\"]+|<link[^>]*stylesheet[^>]*href=\"https?:[^\"]+"
+    )
+    loaded = {str(page): fetched.findall(page.read_text("utf-8")) for page in tmp_path.rglob("*.html")}
     assert {page: addresses for page, addresses in loaded.items() if addresses} == {}
+
+
+RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+TRUST, FINDINGS = ROOT / "docs" / "trust.md", ROOT / "docs" / "findings.md"
+"""They also have a table with JSON."""
+CLAIMS = [page for page in RESULTS if page.name != "index.md"]
+TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re.MULTILINE)
+NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?P<decimals>\.\d+)?(?:e(?P<exponent>-?\d+))?")
+PROGRAM = re.compile(r"^ {4}python (?:-m (?P<module>[\w.]+)|(?P<path>[\w/-]+\.py))(?P<words>.*)$", re.MULTILINE)
+"""Line of a code block that runs a module or a script of the checkout."""
+
+
+EARLIER = re.compile(r"^# .+\n\n> \*\*Earlier run\.\*\* .+", re.MULTILINE)
+"""First line of a page, below its title, which names the runs that are not the shipped ones."""
+
+
+@cache
+def shipped() -> dict[str, str]:
+    """Run of a demo -> digest of its weights."""
+    folders = (ROOT / "data" / "demo", ROOT / "tests" / "demo")
+    names = [(path.parent.name, folder) for folder in folders for path in (folder / "runs").glob("*/run.json")]
+    return {name: weights_digest([Run.load(name, folder)]) for name, folder in names}
+
+
+def runs_named(text: str) -> set[str]:
+    return {run for run in shipped() if re.search(rf"(?<![\w-]){run}(?![\w-])", text)}
+
+
+def measured_runs(page: Path, text: str) -> list[tuple[str, str]]:
+    """Runs with the digests of the weights that a page's numbers belong to."""
+    noted = json.loads((ROOT / "results" / "raw" / "provenance.json").read_text("utf-8")).get(page.name)
+    files = [ROOT / name for name in RAW.findall(text)]
+    results = [result for file in files for result in results_in(json.loads(file.read_text("utf-8")))]
+    origins = [*(result["provenance"] for result in results), *([noted] if noted else [])]
+    return [(run, digest) for origin in origins for run, digest in origin["runs"].items()]
+
+
+def tables() -> Iterator[tuple[Path, Path, list[list[str]]]]:
+    """Every marked table: its page, its JSON, and its cells with the header first and the rule left out."""
+    for page in (*RESULTS, *(ROOT / "docs" / "results" / "archive").glob("*.md"), TRUST, FINDINGS):
+        for match in TABLE.finditer(page.read_text("utf-8")):
+            lines = match["lines"].splitlines()
+            cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+            yield page, ROOT / match["json"], [cells[0], *cells[2:]]
+
+
+def shows(text: str, cell: Any) -> bool:
+    """Compare the text of a table cell with a JSON cell, each number rounded as it is displayed."""
+
+    def flat(inner: Any) -> list[float]:
+        if isinstance(inner, dict | list):
+            return [number for item in (inner.values() if isinstance(inner, dict) else inner) for number in flat(item)]
+        return [float(inner)]
+
+    def rounds_to(value: float, shown: re.Match[str]) -> bool:
+        decimals = len(shown["decimals"] or ".") - 1
+        unit = 10.0 ** (int(shown["exponent"] or 0) - decimals)
+        return abs(float(shown[0].replace(",", "").replace("−", "-")) - value) <= 0.5 * unit * (1 + 1e-6)
+
+    if cell is None or isinstance(cell, str):
+        return text == "–" if cell is None else re.sub(r"[*`]", "", text) == cell
+    numbers, expected = list(NUMBER.finditer(text)), flat(cell)
+    return len(numbers) == len(expected) and all(map(rounds_to, expected, numbers))
+
+
+@pytest.mark.parametrize(("page", "path", "cells"), list(tables()), ids=lambda value: getattr(value, "stem", ""))
+def test_table_agrees_with_its_json(page: Path, path: Path, cells: list[list[str]]) -> None:
+    table = json.loads(path.read_text("utf-8"))
+    assert cells[0] == table["columns"]
+    assert len(cells) == len(table["rows"]) + 1
+    for texts, row in zip(cells[1:], table["rows"], strict=True):
+        assert len(texts) == len(row)
+        assert [(text, cell) for text, cell in zip(texts, row, strict=True) if not shows(text, cell)] == [], page.name
+
+
+def test_every_json_table_is_shown_and_names_its_source() -> None:
+    shown = {path for _, path, _ in tables()}
+    stored = {path for path in (ROOT / "results").rglob("*.json") if "raw" not in path.parts}
+    assert stored == shown
+    for path in stored:
+        assert {"measured", "tokens", "seeds", "hardware", "date", "source"} <= set(json.loads(path.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("page", CLAIMS, ids=lambda page: page.stem)
+def test_numbers_of_a_shipped_run_belong_to_its_weights(page: Path) -> None:
+    text = page.read_text("utf-8")
+    earlier = runs_named("".join(match[0] for match in EARLIER.finditer(text)))
+    measured = [(run, digest) for run, digest in measured_runs(page, text) if run in shipped() and run not in earlier]
+    assert [run for run, digest in measured if digest != shipped()[run]] == []
+    assert runs_named(text) - earlier - {run for run, _ in measured} == set(), "Say 'Earlier run' or give the digest."
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
+def test_programs_exist_and_benchmarks_accept_their_flags(page: Path) -> None:
+    for match in PROGRAM.finditer(page.read_text("utf-8")):
+        path = ROOT / (match["path"] or match["module"].replace(".", "/"))
+        assert path.exists() or path.with_suffix(".py").exists() or match["module"] == "pytest", match[0]
+        if match["module"] == "benchmarks":
+            name, *options = shlex.split(match["words"])
+            parse(BENCHMARKS[name], options, name)

@@ -91,11 +91,6 @@ FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 
 
-def code_cells(name: str) -> list[dict[str, Any]]:
-    notebook = json.loads((FOLDER / name).read_text("utf-8"))
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-
-
 @pytest.fixture(scope="module")
 def parameters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Values of the cell of parameters, for a tiny model and little text."""
@@ -103,30 +98,14 @@ def parameters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for name, seed in (("text", 0), ("held-out", 1)):
         lines = [json.dumps({"text": text}) + "\n" for text in texts(60, seed)]
         (folder / f"{name}.jsonl").write_text("".join(lines))
-    language_model = str(saved_language_model(folder / "model"))
-    return {
-        "MODEL": language_model,
-        "RUN": str(trained_run(folder, language_model)),
-        "EXPERT": 0,
-        "TEXT": str(folder / "text.jsonl"),
-        "HELD_OUT": str(folder / "held-out.jsonl"),
-        "LAYER": 1,
-        "K": 4,
-        "EXPERTS": 40,
-        "MXD_EXPERTS": 40,
-        "TRANSCODER_EXPERTS": 64,
-        "TOKENS": "2k",
-        "HELD_OUT_TOKENS": "1k",
-    }
-
-
-def trained_run(folder: Path, language_model: str) -> Path:
+    language_model, text = str(saved_language_model(folder / "model")), folder / "text.jsonl"
     model, tokenizer = mxd.load_model(language_model)
-    text = folder / "text.jsonl"
     sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "batch_tokens": 128}
     run = mxd.train(model, tokenizer, text, layer=1, tokens=2048, name="run", data=folder, progress=False, **sizes)
     mxd.index(run, text, tokens=1024, progress=False)
-    return run.run.folder
+    files = {"MODEL": language_model, "RUN": str(run.run.folder), "TEXT": str(text)}
+    numbers = {"EXPERT": 0, "LAYER": 1, "K": 4, "EXPERTS": 40, "MXD_EXPERTS": 40, "TRANSCODER_EXPERTS": 64}
+    return {**files, **numbers, "HELD_OUT": str(folder / "held-out.jsonl"), "TOKENS": "2k", "HELD_OUT_TOKENS": "1k"}
 
 
 def shown(source: str, names: dict[str, Any]) -> Iterator[str]:
@@ -141,12 +120,11 @@ def shown(source: str, names: dict[str, Any]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_the_notebook_runs(
-    name: str, parameters: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notebook_runs(name: str, parameters: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process: a kernel of its own would import everything again."""
     monkeypatch.chdir(tmp_path)
-    first, *others = code_cells(name)
+    cells = json.loads((FOLDER / name).read_text("utf-8"))["cells"]
+    first, *others = [cell for cell in cells if cell["cell_type"] == "code"]
     assert "parameters" in first["metadata"]["tags"]
     names = dict(parameters)
     pages = [html for cell in others for html in shown("".join(cell["source"]), names)]

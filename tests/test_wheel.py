@@ -13,16 +13,7 @@ from mxd.backend.database import demo
 from mxd.trainer.config import SAMPLE
 from tests.test_structure import ROOT, tracked
 
-SOURCES = (
-    "mxd",
-    "trainer",
-    "backend",
-    "setup.py",
-    "pyproject.toml",
-    "MANIFEST.in",
-    "README.md",
-    "LICENSE",
-)
+SOURCES = ("mxd", "trainer", "backend", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 FRONTEND = {"index.html": "<title>MxD Explorer</title>", "assets/index-1a2b.js": "go()", "assets/index-1a2b.js.gz": "z"}
 
 
@@ -38,10 +29,14 @@ def copy_checkout(folder: Path) -> Path:
     return folder
 
 
-def build_wheel(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """Run ``pip wheel`` in ``folder`` with the build tools of this environment."""
-    words = ["pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "made", *more]
-    return subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, check=False)
+def built_wheel(folder: Path) -> Path:
+    """Run ``pip wheel`` in ``folder`` with the build tools of this environment. Returns the unpacked wheel."""
+    words = ["pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "made"]
+    built = subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr + built.stdout
+    (wheel,) = (folder / "made").glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "unpacked")
+    return folder / "unpacked"
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +47,11 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = source / "frontend" / "dist" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    built = build_wheel(source)
-    assert built.returncode == 0, built.stderr
-    (wheel,) = (source / "made").glob("*.whl")
-    folder = tmp_path_factory.mktemp("unpacked")
-    zipfile.ZipFile(wheel).extractall(folder)
-    return folder
+    return built_wheel(source)
 
 
-def run_python(unpacked: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(unpacked)}
+def run_python(folder: Path, *words: str, packages: tuple[Path, ...]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, packages))}
     call = [sys.executable, *words]
     return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
@@ -73,29 +63,21 @@ def test_a_wheel_has_the_front_end_and_nothing_heavy(unpacked: Path) -> None:
 
 
 def test_the_demo_is_a_package_of_its_own(unpacked: Path, tmp_path: Path) -> None:
+    said = run_python(tmp_path, "-m", "mxd", "demo", "--port", "0", packages=(unpacked,))
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr == "mxd: The demo is a package of its own. Run: pip install mxd-explorer-demo\n"
     shutil.copytree(ROOT / "packaging", tmp_path / "packaging", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     demo_files = {"database.sqlite.xz": "packed", "runs/a/run.json": "{}", ".demo-1.sqlite": "unpacked"}
     for name, content in demo_files.items():
         path = tmp_path / "data" / "demo" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    built = build_wheel(tmp_path / "packaging" / "demo")
-    assert built.returncode == 0, built.stderr
-    (wheel,) = (tmp_path / "packaging" / "demo" / "made").glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    data = tmp_path / "installed" / "mxd_demo" / "data"
+    installed = built_wheel(tmp_path / "packaging" / "demo")
+    data = installed / "mxd_demo" / "data"
     assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} == set(list(demo_files)[:2])
-    call = [sys.executable, "-c", "from mxd.trainer.config import SAMPLE; print(SAMPLE)"]
-    paths = os.pathsep.join([str(unpacked), str(tmp_path / "installed")])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    said = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-    assert Path(said.strip()) == data
-
-
-def test_without_the_demo_one_sentence_says_what_to_install(unpacked: Path, tmp_path: Path) -> None:
-    said = run_python(unpacked, tmp_path, "-m", "mxd", "demo", "--port", "0")
-    assert (said.returncode, said.stdout) == (2, "")
-    assert said.stderr == "mxd: The demo is a package of its own. Run: pip install mxd-explorer-demo\n"
+    code = "from mxd.trainer.config import SAMPLE; print(SAMPLE)"
+    said = run_python(tmp_path, "-c", code, packages=(unpacked, installed))
+    assert Path(said.stdout.strip()) == data, said.stderr
 
 
 def test_a_wheel_has_every_module_below_mxd_and_nothing_else(unpacked: Path) -> None:
@@ -113,15 +95,14 @@ def test_the_wheel_works_beside_modules_called_trainer_and_backend(unpacked: Pat
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported the module of the user')\n")
     code = "import mxd.backend.cli.main as cli, mxd.backend.settings as settings"
     code += "; print(settings.Settings().frontend); cli.run(['runs', '--json'])"
-    said = run_python(unpacked, tmp_path, "-c", code)
+    said = run_python(tmp_path, "-c", code, packages=(unpacked,))
     assert said.stdout.splitlines() == [str(unpacked / "mxd" / "backend" / "built_frontend"), "[]"], said.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"trainer.py", "backend.py"}
 
 
 def test_without_a_front_end_there_is_no_wheel(tmp_path: Path) -> None:
-    rejected = build_wheel(copy_checkout(tmp_path))
-    assert rejected.returncode != 0
-    assert "The frontend has not been built. Run: make wheel" in rejected.stderr + rejected.stdout
+    with pytest.raises(AssertionError, match=r"The frontend has not been built\. Run: make wheel"):
+        built_wheel(copy_checkout(tmp_path))
 
 
 def test_an_installed_demo_is_copied_once_to_a_writable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Layers in a user's own loops: steered, replaced and attached, with the model exactly restored."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,15 +26,6 @@ def snapshot(model: nn.Module) -> Any:
     return modules, [(name, id(it), it.requires_grad, it.tolist()) for name, it in model.named_parameters()]
 
 
-def generated(model: PreTrainedModel, ids: Mapping[str, Tensor]) -> Tensor:
-    """Most probable 12 tokens after a prompt, by transformers. [T]."""
-    generate: Any = model.generate  # of a base class that only the model's own class has
-    written: Tensor = generate(**ids, max_new_tokens=12, do_sample=False, pad_token_id=0)[
-        0, ids["input_ids"].shape[1] :
-    ]
-    return written
-
-
 def logits(user: User, model: PreTrainedModel | None = None) -> Tensor:
     with torch.no_grad():
         output: Tensor = (model or user.model)(**user.tokenizer(PROMPT, return_tensors="pt")).logits
@@ -51,9 +42,10 @@ def test_steering_agrees_with_the_dashboards_engine(user: User) -> None:
     sampling = {"max_tokens": 12, "temperature": 0, "repetition_penalty": 1.0}
     generation = mxd.generate(user.run, PROMPT, edits, model=user.model, tokenizer=user.tokenizer, **sampling)
     start = str(user.tokenizer.decode([0]))
-    ids = user.tokenizer(start + PROMPT, return_tensors="pt")
+    ids, model = user.tokenizer(start + PROMPT, return_tensors="pt"), cast(Any, user.model)
     with user.run.steer(user.model, edits):
-        own = str(user.tokenizer.decode(generated(user.model, ids), skip_special_tokens=False))
+        written = model.generate(**ids, max_new_tokens=12, do_sample=False, pad_token_id=0)
+    own = str(user.tokenizer.decode(written[0, ids["input_ids"].shape[1] :], skip_special_tokens=False))
     assert own.startswith(generation.text("steered").removesuffix(start)[:8])
     assert "Δ log p" in generation._repr_html_()
 
@@ -112,12 +104,10 @@ def test_attached_parameters_train_and_copies_are_independent(user: User) -> Non
 def test_a_model_with_an_attached_layer_is_not_saved_without_it(user: User, tmp_path: Path) -> None:
     first, second = user.run.attach(user.model), mxd.load(user.run.run.folder)
     vars(second.run)["config"] = second.run.config.model_copy(update={"layer": 0})
-    attached = second.attach(user.model)
-    for handle in (first, attached):
-        with pytest.raises(mxd.UserError, match="transformers would load the original MLP again"):
-            user.model.save_pretrained(tmp_path / "model")
-        with pytest.raises(mxd.UserError, match="transformers would load the original MLP again"):
-            cast(PreTrainedModel, user.model.base_model).save_pretrained(tmp_path / "model")
+    for handle in (first, second.attach(user.model)):
+        for model in (user.model, cast(PreTrainedModel, user.model.base_model)):
+            with pytest.raises(mxd.UserError, match="transformers would load the original MLP again"):
+                model.save_pretrained(tmp_path / "model")
         handle.detach()
     user.model.save_pretrained(tmp_path / "model")
     loaded = type(user.model).from_pretrained(tmp_path / "model")

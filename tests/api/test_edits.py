@@ -81,17 +81,9 @@ def test_conditions_equal_the_reference(world: World, layer: mxd.Layer, edits: l
 def test_beams_take_their_histories_along(world: World, layer: mxd.Layer, use_cache: bool) -> None:
     ids_BT = torch.tensor([prompt_ids(world.language_model, text) for text in (PROMPT, PROMPT[::-1])])
     prompt, model = ids_BT.shape[1], world.language_model.module
-    settings: dict[str, Any] = {
-        "attention_mask": torch.ones_like(ids_BT),
-        "max_new_tokens": NEW_TOKENS,
-        "num_beams": 4,
-        "num_return_sequences": 4,
-        "length_penalty": 0.0,
-        "pad_token_id": 0,
-        "output_scores": True,
-        "return_dict_in_generate": True,
-        "use_cache": use_cache,
-    }
+    beams = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "max_new_tokens": NEW_TOKENS}
+    settings: dict[str, Any] = {"attention_mask": torch.ones_like(ids_BT), "pad_token_id": 0, "use_cache": use_cache}
+    settings |= beams | {"output_scores": True, "return_dict_in_generate": True}
     plain = model.generate(ids_BT, **settings).sequences[:, prompt:]
     letters = sorted(set(world.language_model.tokenizer.decode(plain.flatten())) & set(string.printable))
     edits = [f"{expert}:add:3@until:{json.dumps(letter)}" for expert, letter in enumerate(letters)]

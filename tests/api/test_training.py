@@ -1,14 +1,12 @@
 """Training, indexing, evaluating and serving from Python."""
 
-import json
 import math
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,16 +20,8 @@ from tests.api.conftest import texts, user_model
 from tests.api.test_attachment import snapshot
 from tests.helpers.language_models import byte_tokenizer
 
-SIZES: dict[str, Any] = {
-    "layer": 1,
-    "num_experts": 40,
-    "k": 4,
-    "context_length": 16,
-    "batch_tokens": 64,
-    "buffer_tokens": 512,
-    "log_every": 4,
-    "progress": False,
-}
+SIZES: dict[str, Any] = {"layer": 1, "num_experts": 40, "k": 4, "context_length": 16, "batch_tokens": 64}
+SIZES |= {"buffer_tokens": 512, "log_every": 4, "progress": False}
 
 
 ROWS = Dataset.from_dict({"text": ["a", "b"]})
@@ -110,24 +100,31 @@ def test_transcoders_have_directions(tmp_path: Path) -> None:
         ({"learning_rte": 1}, "Unknown setting: learning_rte. Did you mean 'learning_rate'"),
         ({"k_spread": 2}, "Invalid regularization.k_spread: 2"),
         ({"tokens": "many"}, "Invalid tokens: 'many'"),
-        ({"dataset": [3.5]}, "neither text nor token ids"),
+        ({"layer": 9}, "There is no layer 9"),
         ({"dataset": []}, "The dataset is empty"),
         (
             {"dataset": DatasetDict(train=ROWS, test=ROWS)},
             r"A DatasetDict is not .* dataset\['train'\], dataset\['test'\]",
         ),
-        ({"dataset": {"text": ["a"]}}, r"A dict is not an iterable of texts .* dataset\['text'\]"),
-        ({"dataset": ROWS.to_pandas()}, r"A DataFrame is not an iterable of texts .* dataset\['text'\]"),
-        ({"dataset": ROWS.data.table}, r"A Table is not an iterable of texts .* dataset\['text'\]"),
-        ({"dataset": [Path("a.txt")], "on_short_text": "repeat"}, "is the path of a file: 'a.txt'"),
-        ({"dataset": [str(HELD)], "on_short_text": "repeat"}, "is the path of a file: .*held_out.jsonl.gz'"),
-        ({"dataset": ROWS.data.table.to_batches()[0]}, r"A RecordBatch is not .* dataset\['text'\]"),
-        ({"dataset": ROWS.with_format("pandas").iter(1)}, "neither text nor token ids"),
-        ({"dataset": [[[1, 2], [3]]]}, "neither text nor token ids"),
-        ({"dataset": [np.array([0.0, 1.0])]}, "neither text nor token ids"),
-        ({"dataset": [[2**31]]}, "neither text nor token ids"),
+        *(
+            ({"dataset": dataset}, rf"A {type(dataset).__name__} is not an iterable of texts .* dataset\['text'\]")
+            for dataset in ({"text": ["a"]}, ROWS.to_pandas(), ROWS.data.table, ROWS.data.table.to_batches()[0])
+        ),
+        *(
+            ({"dataset": dataset}, "neither text nor token ids")
+            for dataset in (
+                [3.5],
+                ROWS.with_format("pandas").iter(1),
+                [[[1, 2], [3]]],
+                [np.array([0.0, 1.0])],
+                [[2**31]],
+            )
+        ),
+        *(
+            ({"dataset": [path], "on_short_text": "repeat"}, f"is the path of a file: '.*{Path(path).name}'")
+            for path in (Path("a.txt"), str(HELD))
+        ),
         ({"dataset": [{"body": "x"}]}, "no column 'text' or 'input_ids'. It has: 'body'"),
-        ({"layer": 9}, "There is no layer 9"),
     ],
 )
 def test_mistakes_are_one_line_errors(tmp_path: Path, keywords: dict[str, Any], message: str) -> None:
@@ -146,30 +143,15 @@ def test_labels_in_memory_are_read_as_in_files(tmp_path: Path) -> None:
         save_labelled(pd.DataFrame({"text": ["a"], "label": [1]}), tmp_path)
 
 
-def test_the_dashboard_is_served_from_a_thread(tmp_path: Path) -> None:
-    run = trained(tmp_path, list(texts(40)), name="run", tokens=640)
-    with mxd.serve(run) as dashboard:
-        root = dashboard.url.removesuffix("/runs/run")
-        with urllib.request.urlopen(f"{root}/api/runs") as answer:
-            assert [it["name"] for it in json.load(answer)["runs"]] == ["run"]
-        with urllib.request.urlopen(f"{root}/openapi.json") as answer:
-            assert json.load(answer)["openapi"].startswith("3.")
-        assert dashboard.url in dashboard._repr_html_()
-
-
-def test_the_dashboard_follows_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_dashboard_is_served_with_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(tmp_path, list(texts(40)), name="run", tokens=640)
     with pytest.raises(mxd.UserError, match="Invalid accessible="):
         mxd.serve(run, accessible="tokens")
+    with mxd.serve(run) as dashboard, httpx.Client(base_url=dashboard.url.removesuffix("/runs/run")) as client:
+        assert [it["name"] for it in client.get("/api/runs").json()["runs"]] == ["run"]
+        assert client.get("/openapi.json").json()["openapi"].startswith("3.")
+        assert dashboard.url in dashboard._repr_html_()
     with mxd.serve(run, access="tokens", head_bytes=1000) as dashboard:
         write, _ = re.findall(r"mxd_\S+", capsys.readouterr().out)
-        for length, status in ((10, 200), (2000, 431)):
-            request = urllib.request.Request(
-                f"{dashboard.url.removesuffix('/runs/run')}/api/runs?{'x' * length}",
-                headers={"Authorization": f"Bearer {write}"},
-            )
-            if status == 200:
-                assert urllib.request.urlopen(request).status == status
-            else:
-                with pytest.raises(urllib.error.HTTPError, match=str(status)):
-                    urllib.request.urlopen(request)
+        url, headers = f"{dashboard.url.removesuffix('/runs/run')}/api/runs", {"Authorization": f"Bearer {write}"}
+        assert [httpx.get(f"{url}?{'x' * length}", headers=headers).status_code for length in (10, 2000)] == [200, 431]

@@ -1,8 +1,8 @@
 """The interoperability suite runs only through ``make interop``: it installs the packages that it tests against."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from fastapi.testclient import TestClient
@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.settings import Settings
-from tests.interop.environments import CACHE, Oracles, demo_copy
+from tests.interop.environments import CACHE, demo_copy
 
 collect_ignore_glob = [] if "INTEROP" in os.environ else ["test_*.py"]
 TABLE = CACHE / "table.md"
@@ -21,28 +21,16 @@ TOLERANCE = 1e-6
 """Largest difference between outputs, relative to the largest output. Float32 resolves 1.2e-7."""
 
 
-class Table:
-    """Rows of the table in docs/interop.md, in ``.interop/table.md``. Several processes add to it."""
-
-    def add(self, oracle: str, version: str, checked: str, result: str) -> None:
-        with TABLE.open("a", encoding="utf-8") as file:
-            file.write(f"| {oracle} | {version} | {checked} | {result} |\n")
+def add_row(oracle: str, version: str, checked: str, result: str) -> None:
+    """Add a row to the table in docs/interop.md, in ``.interop/table.md``. Several processes do so."""
+    with TABLE.open("a", encoding="utf-8") as file:
+        file.write(f"| {oracle} | {version} | {checked} | {result} |\n")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Begin a new table, in the process that starts the others."""
     if "INTEROP" in os.environ and not hasattr(session.config, "workerinput"):
         TABLE.unlink(missing_ok=True)
-
-
-@pytest.fixture(scope="session")
-def table() -> Table:
-    return Table()
-
-
-@pytest.fixture(scope="session")
-def oracles() -> Oracles:
-    return Oracles()
 
 
 @pytest.fixture(scope="session")
@@ -53,15 +41,12 @@ def demo() -> Path:
 NAME = "theirs"
 
 
-@dataclass(frozen=True)
-class Browsed:
-    """Imported features, as the API shows them."""
+class Browsed(NamedTuple):
+    """Numbers of imported features, dead ones included, of their examples, and of labels on the first page."""
 
     experts: int
-    """Number of experts, dead ones included."""
     examples: int
     labels: int
-    """Number of labels on the first page of experts."""
 
 
 def browse(folder: Path, data: Path) -> Browsed:

@@ -30,20 +30,20 @@ CLT_TRAINING_COMMITS = {
 """Branch -> pinned commit."""
 
 
-class Oracles:
-    def ask(self, name: str, script: str, *arguments: object) -> Any:
-        """Run ``oracles/SCRIPT.py`` in the environment ``name``. Returns what it prints as JSON on its last line."""
-        return json.loads(self.run(name, ORACLES / f"{script}.py", *arguments).splitlines()[-1])
+def ask(name: str, script: str, *arguments: object, **variables: Any) -> Any:
+    """Run ``oracles/SCRIPT.py`` in the environment ``name``. Returns what it prints as JSON on its last line."""
+    return json.loads(run_script(name, ORACLES / f"{script}.py", *arguments, **variables).splitlines()[-1])
 
-    def run(self, name: str, script: Path, *arguments: object, cwd: Path = ROOT, **variables: str) -> str:
-        """Run a Python script in an environment. Returns what it prints."""
-        words = [str(environment(name)), str(script), *map(str, arguments)]
-        offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        environ = {**os.environ, **offline, **variables}
-        # Neuronpedia's converter asks about every option, also about flags that are off.
-        done = subprocess.run(words, cwd=cwd, env=environ, input="n\n", capture_output=True, text=True)
-        assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-        return done.stdout
+
+def run_script(name: str, script: Path, *arguments: object, cwd: Path = ROOT, **variables: str) -> str:
+    """Run a Python script in an environment. Returns what it prints."""
+    words = [str(environment(name)), str(script), *map(str, arguments)]
+    offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, **offline, **variables}
+    # Neuronpedia's converter asks about every option, also about flags that are off.
+    done = subprocess.run(words, cwd=cwd, env=environ, input="n\n", capture_output=True, text=True)
+    assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
 
 
 def neuronpedia() -> Path:
@@ -77,16 +77,12 @@ def demo_copy() -> Path:
     compressed = SAMPLE / DEMO_DATABASE
     folder = CACHE / f"demo-{blake2b(compressed.read_bytes(), digest_size=4).hexdigest()}"
     with _lock(folder):
-        _copy(folder)
+        if not (folder / ".complete").is_file():
+            shutil.copytree(SAMPLE, folder, dirs_exist_ok=True)
+            unpack_database(folder, folder / "mxd.sqlite")
+            (folder / ".complete").touch()
+        upgrade_database(sqlite_url(folder))
     return folder
-
-
-def _copy(folder: Path) -> None:
-    if not (folder / ".complete").is_file():
-        shutil.copytree(SAMPLE, folder, dirs_exist_ok=True)
-        unpack_database(folder, folder / "mxd.sqlite")
-        (folder / ".complete").touch()
-    upgrade_database(sqlite_url(folder))
 
 
 def _lock(folder: Path) -> FileLock:

@@ -8,8 +8,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from scripts.architecture_matrix import checked_apart, versions
 from tests.helpers.architectures import CELLS, TOLERANCE
-from tests.interop.conftest import MXD, Table
-from tests.interop.environments import Oracles
+from tests.interop.conftest import MXD, add_row
+from tests.interop.environments import ask
 
 LARGEST = 1e-5
 """Largest difference between logits, or between summed log-probabilities, of magnitude 10."""
@@ -22,21 +22,19 @@ CASES = [
 
 
 @pytest.mark.parametrize(("environment", "oracle", "script"), CASES)
-def test_logits_are_those_of_the_plain_model(
-    environment: str, oracle: str, script: str, tmp_path: Path, oracles: Oracles, table: Table
-) -> None:
-    found = oracles.ask(environment, script, tmp_path)
+def test_logits_are_those_of_the_plain_model(environment: str, oracle: str, script: str, tmp_path: Path) -> None:
+    found = ask(environment, script, tmp_path)
     largest = max(value for family in found["differences"].values() for value in family.values())
     assert set(found["differences"]) == {"gpt2", "llama", "gpt-neox"}
     assert largest <= LARGEST
     uses = ", ".join(next(iter(found["differences"].values())))
-    table.add(oracle, found["version"], f"ran GPT-2, Llama and GPT-NeoX with our layer: {uses}", f"{largest:.1e}")
+    add_row(oracle, found["version"], f"ran GPT-2, Llama and GPT-NeoX with our layer: {uses}", f"{largest:.1e}")
 
 
 MIN_ARCHITECTURES = 60
 
 
-def test_every_cell_is_exact_or_refused(table: Table) -> None:
+def test_every_cell_is_exact_or_refused() -> None:
     torch.set_num_threads(1)  # processes that are forked may not use the threads of this one
     found = {kind: checked_apart(kind, CELLS) for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
     cells = {kind: answer["cells"] for kind, answer in found.items() if "cells" in answer}
@@ -49,17 +47,17 @@ def test_every_cell_is_exact_or_refused(table: Table) -> None:
     exact = sum("difference" in cell for answer in cells.values() for cell in answer.values())
     checked = f"captured, trained, indexed, evaluated, steered and traced {len(cells)} tiny architectures"
     result = f"{exact} cells up to {TOLERANCE:.0e}, the others refused"
-    table.add("transformers, forward hooks", versions()["transformers"], checked, result)
+    add_row("transformers, forward hooks", versions()["transformers"], checked, result)
 
 
 DATASET = "95_toxic_is"
 
 
-def test_probes_equal_those_of_sae_probes(tmp_path: Path, oracles: Oracles, table: Table) -> None:
-    found = oracles.ask("sae-probes", "probe_with_sae_probes", tmp_path, MXD, DATASET)
+def test_probes_equal_those_of_sae_probes(tmp_path: Path) -> None:
+    found = ask("sae-probes", "probe_with_sae_probes", tmp_path, MXD, DATASET)
     assert found["compared"] == 6  # experts and neurons, three numbers of units
     assert found["other_units"] == 0
     assert found["difference"] == 0
     assert found["auc"] == found["expected_auc"]
-    table.add("sae-probes", found["version"], "runs on the same activations", "equal scores and units")
-    table.add("SAEBench", found["saebench"], "reads our benchmark", "valid, equal scores")
+    add_row("sae-probes", found["version"], "runs on the same activations", "equal scores and units")
+    add_row("SAEBench", found["saebench"], "reads our benchmark", "valid, equal scores")

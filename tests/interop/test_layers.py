@@ -1,12 +1,16 @@
-"""Exported layers compute the same in the packages that read them; vectors are what the language model adds."""
+"""Layers and features there and back: exported ones compute the same in the packages that read them, theirs do here."""
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
+from benchmarks.peers.environments import ROOT
 from mxd.backend.cli.main import run as mxd
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.layers.base import SparseLayer
@@ -14,8 +18,9 @@ from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.formats import LayerFormat
 from mxd.trainer.storage.formats.export import export_layers
 from mxd.trainer.storage.run import Run
-from tests.interop.conftest import MXD, PACKAGES, TOLERANCE, TRANSCODER, Table
-from tests.interop.environments import Oracles
+from tests.helpers.language_models import saved_language_model
+from tests.interop.conftest import MXD, PACKAGES, TOLERANCE, TRANSCODER, add_row, browse
+from tests.interop.environments import CLT_TRAINING_COMMITS, ask, clt_training
 
 EXPERT = 2627
 CASES: list[tuple[LayerFormat, tuple[str, ...]]] = [
@@ -42,9 +47,7 @@ def example_run(subject: str, demo: Path, folder: Path) -> Run:
 
 
 @pytest.mark.parametrize(("format", "subjects"), CASES)
-def test_layers_compute_the_same(
-    format: LayerFormat, subjects: tuple[str, ...], demo: Path, tmp_path: Path, oracles: Oracles, table: Table
-) -> None:
+def test_layers_compute_the_same(format: LayerFormat, subjects: tuple[str, ...], demo: Path, tmp_path: Path) -> None:
     arguments: list[Path] = []
     for subject in subjects:
         run = example_run(subject, demo, Run.load(TRANSCODER, demo).folder)
@@ -54,15 +57,15 @@ def test_layers_compute_the_same(
         with torch.no_grad():
             save_file({"x": x_TI, "y": run.layer.eval()(x_TI).output_TO}, stored)
         arguments += [next(folder.rglob("*.json" if format == "sparsify" else "*")).parent, stored]
-    found = oracles.ask(format, "load_layers", PACKAGES[format].split()[0], *arguments)
+    found = ask(format, "load_layers", PACKAGES[format].split()[0], *arguments)
     for subject, difference in zip(subjects, found["differences"], strict=True):
-        table.add(
+        add_row(
             PACKAGES[format], found["version"], f"reads our {subject}", f"outputs differ by {difference:.1e}, relative"
         )
     assert max(found["differences"]) <= TOLERANCE
 
 
-def test_vectors_are_read_and_equal(demo: Path, tmp_path: Path, table: Table) -> None:
+def test_vectors_are_read_and_equal(demo: Path, tmp_path: Path) -> None:
     for format in ("gguf", "vectors"):
         words = ["export", MXD, "--format", format, "--experts", str(EXPERT), "--out", str(tmp_path / format)]
         assert mxd([*words, "--data", str(demo), "--device", "cpu"]) == 0
@@ -74,4 +77,54 @@ def test_vectors_are_read_and_equal(demo: Path, tmp_path: Path, table: Table) ->
     assert tensor.name == f"direction.{Run.load(MXD, demo).config.layer}"
     assert difference == 0
     assert float(vector_O.norm()) > 0
-    table.add("gguf", "of the main environment", "reads our control vector", "equal to the .safetensors")
+    add_row("gguf", "of the main environment", "reads our control vector", "equal to the .safetensors")
+
+
+LAYER = 1
+
+
+@pytest.mark.parametrize("format", PACKAGES)
+def test_their_layers_compute_the_same_here(format: str, tmp_path: Path) -> None:
+    written, model = tmp_path / "written", saved_language_model(tmp_path / "model")
+    written.mkdir()
+    found = ask(format, f"write_with_{format.replace('-', '_')}", written)
+    for name in found["names"]:
+        difference = import_difference(written, name, model, tmp_path / "data")
+        result = f"outputs differ by {difference:.1e}, relative"
+        add_row(PACKAGES[format], found["version"], f"wrote a {name}, which we import", result)
+        assert difference <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("branch", "name", "settings"),
+    [("mxd", "hidden-mxd", {"mxd": True}), ("molt", "hidden-mxd", {"mxd_h": 3}), ("molt", "transcoder", {})],
+)
+def test_layers_of_clt_training_are_equal(branch: str, name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    written, model = tmp_path / "written", saved_language_model(tmp_path / "model")
+    written.mkdir()
+    path = f"{clt_training(branch)}{os.pathsep}{ROOT}"
+    ask("sparsify", "write_with_sparsify", written, name, json.dumps(settings), PYTHONPATH=path)
+    difference = import_difference(written, name, model, tmp_path / "data")
+    assert Run.load(name, tmp_path / "data").config.method == name
+    result = f"outputs differ by {difference:.1e}, relative"
+    commit = CLT_TRAINING_COMMITS[branch][:7]
+    add_row(f"clt-training, branch {branch}", commit, f"wrote a {name}, which we import", result)
+    assert difference <= TOLERANCE
+
+
+def import_difference(written: Path, name: str, model: Path, data: Path) -> float:
+    """Import a layer, and return the largest difference from its stored outputs, relative to the largest output."""
+    words = [str(written / name), "--language-model", str(model), "--layer", str(LAYER), "--name", name]
+    assert mxd(["import", *words, "--data", str(data)]) == 0
+    stored = load_file(f"{written / name}.safetensors")
+    with torch.no_grad():
+        y_TO = Run.load(name, data).layer.eval()(stored["x"]).output_TO
+    return float((y_TO - stored["y"]).abs().max() / stored["y"].abs().max())
+
+
+def test_their_dashboards_are_browsed(tmp_path: Path) -> None:
+    found = ask("dashboard", "write_dashboards", tmp_path / "written")
+    browsed = browse(tmp_path / "written", tmp_path / "data")
+    assert (browsed.experts, browsed.examples) == (found["features"], found["active"])
+    result = f"{browsed.experts} features and the {browsed.examples} of {found['examples']} examples with an activation"
+    add_row("sae-dashboard", found["version"], "wrote dashboards of a random SAE, which we browse", result)

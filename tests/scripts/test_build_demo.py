@@ -33,17 +33,6 @@ from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 
 
-def steering_sessions(small: int, above: int) -> dict[str, object]:
-    """Two sessions: one edit, and edits of two layers."""
-    both = [{"expert": small, "mode": "add"}, {"expert": above, "mode": "add", "run": "above"}]
-    return {
-        "small": {
-            "No fox": {"prompt": "the old fox", "edits": [{"expert": small, "mode": "ablate"}]},
-            "Two layers": {"prompt": "the", "edits": both},
-        }
-    }
-
-
 def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = small_world(tmp_path)
     source = str(saved_language_model(tmp_path / "language-model"))
@@ -63,7 +52,12 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
             build_index(Run.load(name, demo), IndexConfig(text=world.text, tokens=1600), world.language_model, database)
     small, above = (min(Run.load(name, demo).units) for name in ("small", "above"))
     (demo / "labels.json").write_text(json.dumps({"small": {small: "A fox"}}))
-    (demo / "sessions.json").write_text(json.dumps(steering_sessions(small, above)))
+    both = [{"expert": small, "mode": "add"}, {"expert": above, "mode": "add", "run": "above"}]
+    sessions = {
+        "No fox": {"prompt": "the old fox", "edits": [{"expert": small, "mode": "ablate"}]},
+        "Two layers": {"prompt": "the", "edits": both},
+    }
+    (demo / "sessions.json").write_text(json.dumps({"small": sessions}))
     monkeypatch.setattr(build_demo, "ROUTED_SEQUENCES", 7)
     monkeypatch.setattr(build_demo, "TOP_EXAMPLES", 2)
     build_demo.pack_database(demo, tmp_path / "work" / "mxd.sqlite", ["small", "above"])

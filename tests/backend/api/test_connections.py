@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +20,7 @@ HEAD_BYTES = 8_192
 MOST_CONNECTIONS = 60
 SOON = 10
 """Seconds in which the limits of a second must have been applied, on a shared machine."""
-LIMITS = {
-    "HEAD_BYTES": HEAD_BYTES,
-    "REQUEST_SECONDS": 1,
-    "SEND_SECONDS": 1,
-    "MAX_CONNECTIONS": MOST_CONNECTIONS,
-}
+LIMITS = {"HEAD_BYTES": HEAD_BYTES, "REQUEST_SECONDS": 1, "SEND_SECONDS": 1, "MAX_CONNECTIONS": MOST_CONNECTIONS}
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +41,27 @@ def guarded(running: tuple[str, Process]) -> str:
     return running[0]
 
 
-def assert_closed_soon(held: list[socket.socket]) -> None:
-    end = time.monotonic() + SOON
-    assert all(raw_http.is_closed(it) for it in held)
-    assert time.monotonic() < end
+SIGN_IN = f"POST /api/access {HEAD}Content-Type: application/json\r\nContent-Length: 40\r\n\r\n{{".encode()
 
 
-def test_unfinished_sign_ins_do_not_block_others(guarded: str) -> None:
-    half = f"POST /api/access {HEAD}Content-Type: application/json\r\nContent-Length: 40\r\n\r\n{{".encode()
-    with connections(guarded, MOST_CONNECTIONS // 2, half) as held:
-        assert raw_http.ask(guarded, "/api/access") == 200
-        assert_closed_soon(held)
+@pytest.mark.parametrize(
+    ("first", "number", "status"),
+    [
+        (b"", MOST_CONNECTIONS, {503, None}),
+        *(
+            (first, MOST_CONNECTIONS // 2, {200})
+            for first in (b"GET /api", f"GET /api {HEAD}X: y\r\n".encode(), SIGN_IN)
+        ),
+    ],
+    ids=["too many", "half a line", "half a head", "half a sign-in"],
+)
+def test_incomplete_requests_are_closed_soon(guarded: str, first: bytes, number: int, status: set[int | None]) -> None:
+    with connections(guarded, number, first) as held:
+        assert raw_http.ask(guarded, "/api/access") in status
+        end = time.monotonic() + SOON
+        assert all(raw_http.is_closed(it) for it in held)
+        assert time.monotonic() < end
+    assert raw_http.ask(guarded, "/api/access") == 200
 
 
 def test_unread_bodies_are_not_awaited_without_a_token(guarded: str) -> None:
@@ -89,19 +93,6 @@ def test_large_headers_are_accepted(guarded: str) -> None:
     with connections(guarded, 1, raw_http.request("GET", "/api/access", headers={"X": "x" * HEAD_BYTES})) as (it,):
         assert raw_http.status(it) == 431
     assert raw_http.ask(guarded, "/api/access", {"X": "x" * (HEAD_BYTES // 2)}) == 200
-
-
-@pytest.mark.parametrize("first", [b"", b"GET /api", f"GET /api {HEAD}X: y\r\n".encode()])
-def test_connections_without_a_complete_request_are_closed(guarded: str, first: bytes) -> None:
-    with connections(guarded, MOST_CONNECTIONS // 2, first) as held:
-        assert_closed_soon(held)
-
-
-def test_requests_above_the_limit_of_connections_are_rejected(guarded: str) -> None:
-    with connections(guarded, MOST_CONNECTIONS) as held:
-        assert raw_http.ask(guarded, "/api/access") in (503, None)
-        assert_closed_soon(held)
-    assert raw_http.ask(guarded, "/api/access") == 200
 
 
 def test_an_invalid_request_is_a_json_error(guarded: str) -> None:

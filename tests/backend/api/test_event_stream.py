@@ -3,8 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
-from importlib import import_module
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,9 @@ from starlette.types import Message
 from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
 from mxd.backend.settings import Settings
+from mxd.trainer.analysis import effects
+from mxd.trainer.analysis.circuits import tracing
+from mxd.trainer.inference import routing
 from tests.helpers.runs import World
 
 ROUTING = "/api/runs/small/routing"
@@ -63,25 +66,22 @@ def app(fitted: World) -> Iterator[FastAPI]:
         (ROUTING, {"others": ["small"]}),
     ],
 )
-def test_superseded_routings_are_not_computed(
+def test_superseded_routings_are_skipped(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, path: str, more: dict[str, Any]
 ) -> None:
     begun, go_on, texts = threading.Event(), threading.Event(), []
 
-    def noting(module: str, name: str) -> None:
-        original = getattr(import_module(module), name)
-
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
         def noted(language_model: Any, run: Any, ids: list[int], *words: Any) -> Any:
             texts.append(language_model.tokenizer.decode(ids[1:]))
             begun.set()
             assert go_on.wait(20)
             return original(language_model, run, ids, *words)
 
-        monkeypatch.setattr(f"{module}.{name}", noted)
+        return noted
 
-    noting("mxd.trainer.inference.routing", "route_together")
-    noting("mxd.trainer.inference.routing", "predict")
-    noting("mxd.trainer.analysis.effects", "direct_effects")
+    for module, name in ((routing, "route_together"), (routing, "predict"), (effects, "direct_effects")):
+        monkeypatch.setattr(module, name, noting(getattr(module, name)))
 
     async def type_quickly() -> None:
         first = Asking(app, ROUTING, {"text": "the old fox"})
@@ -100,3 +100,27 @@ def test_superseded_routings_are_not_computed(
 
     asyncio.run(type_quickly())
     assert texts == ["the old fox", "the old dog"]
+
+
+def test_disconnecting_cancels_tracing(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(_lm: Any, _runs: Any, _config: Any, callbacks: Any) -> None:
+        begun.set()
+        try:
+            for _ in range(2000):
+                callbacks.check_cancelled()
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(tracing, "trace", endless)
+
+    async def leave() -> None:
+        asking = Asking(app, "/api/circuits", {"runs": ["small"], "text": "the old fox"})
+        assert await asyncio.to_thread(begun.wait, 20)
+        asking.left.set()
+        assert await asking.status() == 499
+        assert await asyncio.to_thread(ended.wait, 10)
+
+    asyncio.run(leave())

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.trainer.config import Edit
 from tests.helpers.databases import NUM_EXPERTS
 
 FIRST, SMALL = "/api/runs/first", "/api/runs/small"
 PROMPT, MORE, LONG = "the old fox", [{"expert": 1, "mode": "add"}], "x" * 500
+ASKED: dict[str, Any] = {"prompt": PROMPT}
 TWELVE = {"documents": ["the red fox ran"] * 12}
 CONTRAST: dict[str, Any] = {"a": TWELVE, "b": TWELVE, "min_tokens": 5, "min_units": 2}
-CIRCUIT = {"runs": ["small"], "text": PROMPT}
+CIRCUIT: dict[str, Any] = {"runs": ["small"], "text": PROMPT}
 FIND = {"runs": ["small"], "prompts": [PROMPT], "wanted": [" sang"], "probability": 0.1}
 TOO_MANY = "small: k=5 exceeds the layer's K=4. Choose a smaller k."
 
@@ -43,26 +43,14 @@ READ = [
 
 
 @pytest.mark.parametrize(("path", "status", "words"), READ)
-def test_what_cannot_be_read(client: TestClient, path: str, status: int, words: str) -> None:
+def test_not_readable(client: TestClient, path: str, status: int, words: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, words in answer.text) == (status, True), answer.text
     assert answer.json()["error"]["message"].endswith(".")
 
 
-def sampled(**sampling: float) -> dict[str, Any]:
-    return {"prompt": PROMPT, "sampling": sampling}
-
-
-def edited(edit: dict[str, Any]) -> dict[str, Any]:
-    return {"prompt": PROMPT, "edits": [edit]}
-
-
 def ablated(run: str, position: int, expert: int) -> dict[str, Any]:
     return CIRCUIT | {"groups": [[{"run": run, "position": position, "expert": expert}]]}
-
-
-def priced(edit: str) -> dict[str, Any]:
-    return {"edits": [Edit.model_validate(edit).model_dump(mode="json")]}
 
 
 COMPUTED: list[tuple[str, dict[str, Any], int, str]] = [
@@ -74,21 +62,21 @@ COMPUTED: list[tuple[str, dict[str, Any], int, str]] = [
     (f"{SMALL}/routing/predictions", {"text": PROMPT, "others": ["missing"]}, 404, "run-not-found"),
     (f"{SMALL}/routing/effects", {"text": PROMPT, "position": 1, "k": 5}, 400, TOO_MANY),
     (f"{SMALL}/search/passage", {"text": PROMPT, "position": 999}, 400, "Unknown token 999."),
-    (f"{SMALL}/steering", {"prompt": PROMPT, "k": 5}, 400, TOO_MANY),
+    (f"{SMALL}/steering", ASKED | {"k": 5}, 400, TOO_MANY),
     (f"{SMALL}/steering", {"prompt": LONG}, 413, "prompt-too-long"),
-    (f"{SMALL}/steering", sampled(max_tokens=4000), 413, "prompt-too-long"),
-    (f"{SMALL}/steering", sampled(temperature=-1), 422, "invalid-request"),
-    (f"{SMALL}/steering", edited({"expert": 4000, "mode": "ablate"}), 404, "expert-not-found"),
-    (f"{SMALL}/steering", edited({"expert": 1, "mode": "ablate", "run": "x"}), 404, "run-not-found"),
-    (f"{SMALL}/steering", edited({"expert": 1, "mode": "more"}), 422, "invalid-request"),
-    (f"{SMALL}/steering", {"prompt": PROMPT, "edits": ["3:add:4@fist:1"]}, 422, "Unknown clause: '@fist:1'"),
-    (f"{SMALL}/steering/sweep", {"prompt": PROMPT, "edits": MORE, "k": 5}, 400, TOO_MANY),
-    (f"{SMALL}/steering/sweep", {"prompt": PROMPT, "edits": MORE, "control": 4000}, 404, "expert-not-found"),
-    (f"{SMALL}/steering/sweep", edited({"expert": 2**63, "mode": "add"}), 422, "invalid-request"),
-    (f"{SMALL}/steering/price", priced("3:add:1@generated"), 400, "with a condition cannot be measured"),
-    (f"{SMALL}/steering/price", priced("missing/3:add:1"), 404, "missing"),
-    (f"{SMALL}/steering/price", priced("99999:add:1"), 400, "Unknown expert 99999"),
-    ("/api/runs/missing/steering/price", priced("3:add:1"), 404, "missing"),
+    (f"{SMALL}/steering", ASKED | {"sampling": {"max_tokens": 4000}}, 413, "prompt-too-long"),
+    (f"{SMALL}/steering", ASKED | {"sampling": {"temperature": -1}}, 422, "invalid-request"),
+    (f"{SMALL}/steering", ASKED | {"edits": [{"expert": 4000, "mode": "ablate"}]}, 404, "expert-not-found"),
+    (f"{SMALL}/steering", ASKED | {"edits": [{"expert": 1, "mode": "ablate", "run": "x"}]}, 404, "run-not-found"),
+    (f"{SMALL}/steering", ASKED | {"edits": [{"expert": 1, "mode": "more"}]}, 422, "invalid-request"),
+    (f"{SMALL}/steering", ASKED | {"edits": ["3:add:4@fist:1"]}, 422, "Unknown clause: '@fist:1'"),
+    (f"{SMALL}/steering/sweep", ASKED | {"edits": MORE, "k": 5}, 400, TOO_MANY),
+    (f"{SMALL}/steering/sweep", ASKED | {"edits": MORE, "control": 4000}, 404, "expert-not-found"),
+    (f"{SMALL}/steering/sweep", ASKED | {"edits": [{"expert": 2**63, "mode": "add"}]}, 422, "invalid-request"),
+    (f"{SMALL}/steering/price", {"edits": ["3:add:1@generated"]}, 400, "with a condition cannot be measured"),
+    (f"{SMALL}/steering/price", {"edits": ["missing/3:add:1"]}, 404, "missing"),
+    (f"{SMALL}/steering/price", {"edits": ["99999:add:1"]}, 400, "Unknown expert 99999"),
+    ("/api/runs/missing/steering/price", {"edits": ["3:add:1"]}, 404, "missing"),
     (f"{SMALL}/contrast", CONTRAST | {"a": {}}, 422, "Give documents or a kind."),
     (f"{SMALL}/contrast", CONTRAST | {"a": {"documents": ["red"]}}, 400, "Text A is too short"),
     (f"{SMALL}/contrast", CONTRAST | {"min_tokens": 5000}, 400, "No expert is active on 5000 tokens"),
@@ -113,9 +101,7 @@ COMPUTED: list[tuple[str, dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("path", "body", "status", "words"), COMPUTED)
-def test_what_cannot_be_computed(
-    live_client: TestClient, path: str, body: dict[str, Any], status: int, words: str
-) -> None:
+def test_not_computable(live_client: TestClient, path: str, body: dict[str, Any], status: int, words: str) -> None:
     answer = live_client.post(path, json=body)
     if answer.status_code == 200:  # found after the first event of a stream
         assert "event: error" in answer.text and words in answer.text

@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -32,89 +32,74 @@ from tests.backend.cli.words import Capture, document
 from tests.helpers.forking.torchrun import run_processes
 from tests.helpers.processes import installed
 
-TRAIN = ["train", "lm", "--layer", "1", "--dataset", "text.jsonl", "--context-length", "16", "--tokens", "512"]
+TEXT = "--dataset text.jsonl --tokens 512 --context-length 16"
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("line", "sentence"),
     [
-        (["train"], "Missing LANGUAGE_MODEL, --layer, --dataset and --tokens. Run 'mxd train --help'"),
-        (
-            ["train", "none/such/folder", "--layer", "1", "--dataset", "text.jsonl", "--tokens", "1k"],
-            "no folder none/such",
-        ),
-        (["train", "lm", "--layer", "12", "--dataset", "text.jsonl", "--tokens", "1k"], "There is no layer 12"),
-        (["train", "lm", "--layer", "1", "--dataset", "none.txt", "--tokens", "1k"], "none.txt"),
-        (
-            ["train", "lm", "--layer", "one", "--dataset", "text.jsonl", "--tokens", "1k"],
-            "Invalid --layer: 'one'. Input should be a valid",
-        ),
-        (
-            ["train", "lm", "--layer", "1", "--dataset", "text.jsonl", "--tokens", "some"],
-            "Invalid --tokens: 'some'. Input should be a valid",
-        ),
-        (
-            ["train", "lm", "--layer", "1", "--dataset", "text.jsonl", "--tokens", "9" * 400 + "B"],
-            "Invalid --tokens: '999",
-        ),
-        (["train", "lm", "--k", "0"], "Missing --layer, --dataset and --tokens"),
-        (["train", "lm", "--width", "3"], "Unknown option '--width'. Run 'mxd train --help'"),
-        (["train", "--config", "none.toml"], "Cannot read the config file none.toml"),
-        (["train", "--config", "text.jsonl"], "Cannot read the config file text.jsonl"),
-        (["stear"], "Unknown command 'stear'. Did you mean 'steer'? Run 'mxd --help' for a list."),
-        (["lab", "trains"], "Unknown command 'trains'. Did you mean 'train'? Run 'mxd lab --help' for a list."),
-        (["--json", "--data"], "No command given. Run 'mxd --help' for a list."),
-        (["--config", "a.toml", "train"], "Cannot read the config file a.toml"),
-        (["train", "--learnign-rate", "1"], "Unknown option '--learnign-rate'. Did you mean '--learning-rate'?"),
-        (["train", "lm", "more"], "Unexpected argument 'more'. Quote text with spaces."),
-        (["train", "lm", "--method", "hidden-mxd"], "Method 'hidden-mxd' is experimental. Use 'mxd lab train'."),
-        (["train", "lm", "--method", "mdx"], "Unknown method 'mdx'. Did you mean 'mxd'?"),
-        (["train", "--k"], "Argument -k/--k: expected one argument"),
-        (["experts", "none"], "Unknown run 'none'. There are no runs yet."),
-        (["index", "none", "--dataset", "text.jsonl", "--tokens", "1k"], "Unknown run 'none'."),
-        (["route", "none", "text"], "Unknown run 'none'."),
-        (["steer", "none", "text", "--edit", "12:more"], "Invalid --edit: '12:more'. Write EXPERT:scale:FACTOR"),
-        (["serve", "--port", "70000"], "Invalid --port: '70000'. Input should be less than or equal to 65535"),
-        (["serve", "--host", "no.such.host.invalid"], "Unknown host 'no.such.host.invalid'"),
-        (["serve", "--port", "0", "--database", "sqlite:////dev/null/x"], "/dev/null/x"),
-        (["serve", "--port", "0", "--database", "nonsense"], "Invalid database URL"),
-        ([*TRAIN, "--k", "2,none"], "Invalid --k: 'none'. Input should be a valid integer"),
-        ([*TRAIN, "--k", "2,2", "--name", "mine"], "2 runs have the name 'mine-k2'"),
-        ([*TRAIN, "--method", "mxd,moe"], "Unknown method 'moe'"),
-        ([*TRAIN, "--name", "{width}"], "Unknown placeholder in --name: {width}"),
+        ("train", "Missing LANGUAGE_MODEL, --layer, --dataset and --tokens. Run 'mxd train --help'"),
+        (f"train none/such/folder {TEXT} --layer 1", "no folder none/such"),
+        (f"train lm {TEXT} --layer 12", "There is no layer 12"),
+        (f"train lm {TEXT} --layer 1 --dataset none.txt", "none.txt"),
+        (f"train lm {TEXT} --layer one", "Invalid --layer: 'one'. Input should be a valid"),
+        (f"train lm {TEXT} --layer 1 --tokens some", "Invalid --tokens: 'some'. Input should be a valid"),
+        (f"train lm {TEXT} --layer 1 --tokens {'9' * 400}B", "Invalid --tokens: '999"),
+        (f"train lm {TEXT} --layer 1 --k 2,none", "Invalid --k: 'none'. Input should be a valid integer"),
+        (f"train lm {TEXT} --layer 1 --k 2,2 --name mine", "2 runs have the name 'mine-k2'"),
+        (f"train lm {TEXT} --layer 1 --method mxd,moe", "Unknown method 'moe'"),
+        (f"train lm {TEXT} --layer 1 --name {{width}}", "Unknown placeholder in --name: {width}"),
+        ("train lm --k 0", "Missing --layer, --dataset and --tokens"),
+        ("train --k", "Argument -k/--k: expected one argument"),
+        ("train --learnign-rate 1", "Unknown option '--learnign-rate'. Did you mean '--learning-rate'?"),
+        ("train lm --width 3", "Unknown option '--width'. Run 'mxd train --help'"),
+        ("train lm more", "Unexpected argument 'more'. Quote text with spaces."),
+        ("train lm --method hidden-mxd", "Method 'hidden-mxd' is experimental. Use 'mxd lab train'."),
+        ("train lm --method mdx", "Unknown method 'mdx'. Did you mean 'mxd'?"),
+        ("train --config text.jsonl", "Cannot read the config file text.jsonl"),
+        ("--config none.toml train", "Cannot read the config file none.toml"),
+        ("stear", "Unknown command 'stear'. Did you mean 'steer'? Run 'mxd --help' for a list."),
+        ("lab trains", "Unknown command 'trains'. Did you mean 'train'? Run 'mxd lab --help' for a list."),
+        ("--json --data", "No command given. Run 'mxd --help' for a list."),
+        ("experts none", "Unknown run 'none'. There are no runs yet."),
+        (f"index none {TEXT}", "Unknown run 'none'."),
+        ("steer none text --edit 12:more", "Invalid --edit: '12:more'. Write EXPERT:scale:FACTOR"),
+        ("serve --port 70000", "Invalid --port: '70000'. Input should be less than or equal to 65535"),
+        ("serve --host no.such.host.invalid", "Unknown host 'no.such.host.invalid'"),
+        ("serve --port 0 --database sqlite:////dev/null/x", "/dev/null/x"),
+        ("serve --port 0 --database nonsense", "Invalid database URL"),
+        ("serve --port 0 --database sqlite:///text.jsonl", "Cannot open the database"),
     ],
 )
-def test_invalid_input_prints_one_line(workspace: Path, capsys: Capture, words: list[str], sentence: str) -> None:
-    check_rejected(words, sentence, capsys)
+def test_invalid_input_prints_one_line(workspace: Path, capsys: Capture, line: str, sentence: str) -> None:
+    check_rejected(line, sentence, capsys)
     assert not run_names(workspace / "data")
 
 
-EVALUATE, CIRCUIT = ["evaluate", "--tokens", "320"], ["circuit", "small", "--prompt", "the old fox", "--device", "cpu"]
+EVALUATE, CIRCUIT = "evaluate --tokens 320", "circuit small --prompt 'the old fox' --device cpu"
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("line", "sentence"),
     [
-        ([*EVALUATE, "small", "--dataset", "text.jsonl"], "small was trained on text.jsonl"),
-        ([*EVALUATE, "small", "small", "--dataset", "held.txt"], "named twice"),
-        ([*EVALUATE, "b", "--dataset", "held.txt"], "Unknown run 'b'. Run 'mxd runs' for a list."),
-        ([*EVALUATE, "small", "--dataset", "held.txt"], "has 12 tokens"),
-        ([*CIRCUIT, "--out", "graph.html"], "Supported file type: .json"),
-        ([*CIRCUIT, "--target", "two"], "is 3 tokens. Give one"),
-        ([*CIRCUIT, "--nodes", "0"], "Invalid --nodes: '0'. Input should be greater than or equal to 1"),
-        ([*CIRCUIT, "--against", "x"], "needs exactly one --target"),
-        ([*CIRCUIT, "--target-expert", "small"], "Give RUN/NUMBER"),
+        (f"{EVALUATE} small --dataset text.jsonl", "small was trained on text.jsonl"),
+        (f"{EVALUATE} small small --dataset held.txt", "named twice"),
+        (f"{EVALUATE} b --dataset held.txt", "Unknown run 'b'. Run 'mxd runs' for a list."),
+        (f"{EVALUATE} small --dataset held.txt", "has 12 tokens"),
+        (f"{CIRCUIT} --out graph.html", "Supported file type: .json"),
+        (f"{CIRCUIT} --target two", "is 3 tokens. Give one"),
+        (f"{CIRCUIT} --nodes 0", "Invalid --nodes: '0'. Input should be greater than or equal to 1"),
+        (f"{CIRCUIT} --against x", "needs exactly one --target"),
+        (f"{CIRCUIT} --target-expert small", "Give RUN/NUMBER"),
     ],
 )
-def test_invalid_input_about_a_run_prints_one_line(
-    trained: Path, capsys: Capture, words: list[str], sentence: str
-) -> None:
+def test_invalid_input_about_a_run_prints_one_line(trained: Path, capsys: Capture, line: str, sentence: str) -> None:
     (trained / "held.txt").write_text("held-out te")
-    check_rejected(words, sentence, capsys)
+    check_rejected(line, sentence, capsys)
 
 
-def check_rejected(words: list[str], sentence: str, capsys: Capture) -> None:
-    assert run(words) == 2
+def check_rejected(line: str, sentence: str, capsys: Capture) -> None:
+    assert run(shlex.split(line)) == 2
     seen = capsys.readouterr()
     assert seen.out == ""
     last = seen.err.splitlines()[-1]
@@ -149,7 +134,7 @@ def test_a_port_in_use_is_reported_immediately(workspace: Path, capsys: Capture)
     ("error", "amount"),
     [
         (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has 8 GiB"),
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB."),
             ": 2.50 GiB could not be allocated",
         ),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), ""),
@@ -157,10 +142,7 @@ def test_a_port_in_use_is_reported_immediately(workspace: Path, capsys: Capture)
     ],
 )
 def test_out_of_memory_is_one_line(capsys: Capture, error: Exception, amount: str) -> None:
-    def work() -> int:
-        raise error
-
-    assert guarded(work) == 3
+    assert guarded(Mock(side_effect=error)) == 3
     message = capsys.readouterr().err
     assert message.startswith(f"mxd: Out of memory{amount}. Use smaller batches")
     assert message.count("\n") == 1
@@ -176,10 +158,20 @@ def test_every_example_is_accepted(line: str) -> None:
         pytest.fail(str(error))
 
 
-def test_commands_that_do_not_share_work_are_refused_under_torchrun() -> None:
+def test_one_of_several_processes_reports_a_wrong_command_line() -> None:
+    def once(*words: str, processes: int) -> str:
+        """The message that one of several processes printed. All ended with the same code."""
+        done = run_processes(main, *words, processes=processes)
+        assert [(one.returncode, one.stdout) for one in done] == [(2, "")] * processes
+        (number,) = (number for number, one in enumerate(done) if one.stderr)
+        prefix = f"mxd: Process {number} of {processes}: "
+        assert done[number].stderr.startswith(prefix)
+        return done[number].stderr.removeprefix(prefix).rstrip()
+
+    assert once("stear", processes=3).startswith("Unknown command 'stear'. Did you mean 'steer'?")
+    assert once("index", "none", *TEXT.split(), processes=3).startswith("Unknown run 'none'.")
     assert [name for name in COMMANDS if command_class(name).shares_work] == ["train", "lab train", "index"]
-    message = once(run_processes(main, "evaluate", "my run", "--dataset", "a.jsonl", "--tokens", "1k"))
-    assert message == (
+    assert once("evaluate", "my run", "--dataset", "a.jsonl", "--tokens", "1k", processes=2) == (
         "'mxd evaluate' needs a single process, but torchrun started 2. Run it without torchrun: "
         "mxd evaluate 'my run' --dataset a.jsonl --tokens 1k"
     )
@@ -187,58 +179,26 @@ def test_commands_that_do_not_share_work_are_refused_under_torchrun() -> None:
     assert alone.stderr.startswith("mxd: Unknown run 'none'.")
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["stear"], "Unknown command 'stear'. Did you mean 'steer'?"),
-        (["index", "none", "--dataset", "text.jsonl", "--tokens", "1k"], "Unknown run 'none'."),
-    ],
-)
-def test_one_of_several_processes_reports_a_wrong_command_line(words: list[str], sentence: str) -> None:
-    assert once(run_processes(main, *words, processes=3)).startswith(sentence)
+def test_the_first_signal_during_a_write_requests_a_stop_and_the_second_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupting(io.RawIOBase):
+        """A file that sends SIGTERM to its process on the first write."""
 
+        def writable(self) -> bool:
+            return True
 
-def once(done: Sequence[CompletedProcess[str]]) -> str:
-    """The message that one of several processes printed. All ended with the same code."""
-    assert [one.returncode for one in done] == [2] * len(done)
-    (number,) = (number for number, one in enumerate(done) if one.stderr)
-    prefix = f"mxd: Process {number} of {len(done)}: "
-    assert done[number].stderr.startswith(prefix)
-    assert not any(one.stdout for one in done)
-    return done[number].stderr.removeprefix(prefix).rstrip()
+        def write(self, content: Any) -> int:
+            if not stop():
+                signal.raise_signal(signal.SIGTERM)
+            return len(content)
 
-
-class Interrupting(io.RawIOBase):
-    """A file that sends SIGTERM to its process on the first write."""
-
-    asked = False
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, content: Any) -> int:
-        if not self.asked:
-            self.asked = True
-            signal.raise_signal(signal.SIGTERM)
-        return len(content)
-
-
-def test_a_signal_during_a_write_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = StopRequest()
+    stop, before = StopRequest(), signal.getsignal(signal.SIGTERM)
     with io.TextIOWrapper(io.BufferedWriter(Interrupting()), encoding="utf-8") as written, stop.listening():
         monkeypatch.setattr(sys, "stderr", written)
+        assert not stop()
         written.write("Indexing\n")
         written.flush()
-        assert stop()
-        assert stop.exit_code == 143
-
-
-def test_the_first_interrupt_requests_a_stop_and_the_second_raises(capsys: Capture) -> None:
-    stop = StopRequest()
-    before = signal.getsignal(signal.SIGTERM)
-    with stop.listening():
-        assert not stop()
-        os.kill(os.getpid(), signal.SIGTERM)
         assert stop()
         assert stop.exit_code == 143
         with pytest.raises(KeyboardInterrupt):
@@ -246,14 +206,10 @@ def test_the_first_interrupt_requests_a_stop_and_the_second_raises(capsys: Captu
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def script(shell: str, capsys: Capture) -> str:
-    assert run(["--completion", shell]) == 0
-    return capsys.readouterr().out
-
-
 def test_bash_completes(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "novel.txt").touch()
-    (tmp_path / "mxd.bash").write_text(script("bash", capsys))
+    assert run(["--completion", "bash"]) == 0
+    (tmp_path / "mxd.bash").write_text(capsys.readouterr().out)
     for line, offered in {
         "eval": {"evaluate", "evaluate-steering"},
         "train --met": {"--method"},
@@ -290,18 +246,16 @@ def loaded(trained: Path, monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
     return dtypes
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["route", "small", "the old fox"], ["steer", "small", "the old fox", "--edit", "1:add:2", "--max-tokens", "2"]],
-)
-def test_commands_load_the_language_model_in_the_dtype(loaded: list[torch.dtype], words: list[str]) -> None:
-    assert run(words) == run([*words, "--dtype", "bfloat16"]) == 0
-    assert loaded == [torch.float32, torch.bfloat16]
+def test_language_models_are_loaded_in_the_dtype(loaded: list[torch.dtype], monkeypatch: pytest.MonkeyPatch) -> None:
+    for line in ("route small 'the old fox'", "steer small 'the old fox' --edit 1:add:2 --max-tokens 2"):
+        assert run(shlex.split(line)) == run([*shlex.split(line), "--dtype", "bfloat16"]) == 0
+    assert loaded == [torch.float32, torch.bfloat16] * 2
+    monkeypatch.setenv("MXD_DTYPE", "bfloat16")
+    with closing(ModelWorker("lm", "cpu", 4, Settings().dtype)) as worker:
+        assert worker.call(lambda language_model: language_model.dtype).result(30) == torch.bfloat16
 
 
-def test_circuits_are_in_float32_if_the_language_model_fits(
-    loaded: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_circuits_are_in_float32_if_that_fits(loaded: list[torch.dtype], monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["circuit", "small", "--prompt", "the old fox"]
     monkeypatch.setattr(loading, "choose_dtype", lambda _device: torch.bfloat16)
     monkeypatch.setattr("mxd.trainer.language_model.model.choose_dtype", lambda _device: torch.bfloat16)
@@ -311,15 +265,6 @@ def test_circuits_are_in_float32_if_the_language_model_fits(
         assert run(words) == 0
     assert run([*words, "--dtype", "bfloat16"]) == 0
     assert loaded == [torch.float32, torch.bfloat16, torch.bfloat16]
-
-
-def test_the_server_loads_language_models_in_the_dtype(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MXD_DTYPE", "bfloat16")
-    worker = ModelWorker("lm", "cpu", 4, Settings().dtype)
-    try:
-        assert worker.call(lambda language_model: language_model.dtype).result(30) == torch.bfloat16
-    finally:
-        worker.close()
 
 
 SLOW = ("numpy", "torch", "transformers", "fastapi", "starlette", "sqlalchemy", "sklearn", "scipy", "plotly", "pyarrow")

@@ -1,11 +1,17 @@
-"""The commands from training to steering and removing, also with a start token that the tokenizer lacks."""
+"""Commands from training to removing, also with a start token that the tokenizer lacks, and interrupted ones."""
 
 import io
 import json
+import shutil
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
+import httpx
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -14,71 +20,68 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
-from mxd.backend.database import annotations as notes
-from mxd.backend.database.annotations import save_session, sessions_of
-from mxd.backend.database.engine import open_database
+from mxd.backend.database import annotations
+from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
-from tests.backend.cli.words import Capture, document, train_words
+from tests.backend.cli.words import Capture, train_words
 from tests.helpers.language_models import tiny_language_model
-from tests.helpers.runs import small_world
+from tests.helpers.processes import document, ended, server, start, wait_for
+from tests.helpers.runs import World, small_world
 
 
 def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None:
-    assert run(train_words("--name", "small", "--json")) == 0
-    trained = document(capsys)
+    def document(*words: str) -> Any:
+        capsys.readouterr()
+        assert run([*words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    def printed(*words: str) -> str:
+        capsys.readouterr()
+        assert run(list(words)) == 0
+        return capsys.readouterr().out
+
+    trained = document(*train_words("--name", "small"))
     assert trained.keys() >= {"run", "tokens", "normalized_mse", "dead_share", "tokens_per_second"}
     assert (trained["run"], trained["tokens"], trained["status"]) == ("small", 1536, "finished")
 
-    assert run(["index", "small", "--dataset", "text.jsonl", "--tokens", "2k", "--json"]) == 0
-    indexed = document(capsys)
+    indexed = document("index", "small", "--dataset", "text.jsonl", "--tokens", "2k")
     assert indexed["run"] == "small"
     assert min(indexed["examples"], indexed["active_experts"]) > 0
     assert indexed["tokens"] % 16 == 0, "the run's context length is used"
 
-    assert run(["runs", "--json"]) == 0
-    (listed,) = document(capsys)
+    (listed,) = document("runs")
     assert (listed["name"], listed["status"], listed["indexed_tokens"]) == ("small", "finished", indexed["tokens"])
-    assert run(["runs"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith(f"small  finished  {workspace / 'lm'}")
+    assert printed("runs").splitlines()[1].startswith(f"small  finished  {workspace / 'lm'}")
 
-    assert run(["experts", "small", "--sort", "density", "--limit", "3", "--json"]) == 0
-    listed_experts = document(capsys)
+    listed_experts = document("experts", "small", "--sort", "density", "--limit", "3")
     densities = [row["density"] for row in listed_experts["experts"]]
     assert (len(densities), densities, listed_experts["total"]) == (3, sorted(densities, reverse=True), 40)
     strongest = listed_experts["experts"][0]["expert"]
-    assert run(["experts", "small", "--search", "fox"]) == 0
-    assert "matching experts shown" in capsys.readouterr().out
-    assert run(["experts", "small", str(strongest), "--examples", "2", "--json"]) == 0
-    shown = document(capsys)
+    assert "matching experts shown" in printed("experts", "small", "--search", "fox")
+    shown = document("experts", "small", str(strongest), "--examples", "2")
     assert (shown["row"]["expert"], len(shown["examples"])) == (strongest, 2)
-    assert run(["experts", "small", str(strongest)]) == 0
-    assert capsys.readouterr().out.startswith(f"expert {strongest}: ")
+    assert printed("experts", "small", str(strongest)).startswith(f"expert {strongest}: ")
     assert run(["experts", "small", "9999"]) == 2
     assert "Unknown expert 9999. Run 'small' has experts 0 to 39." in capsys.readouterr().err
 
-    assert run(["route", "small", "the fox", "--json"]) == 0
-    routed = document(capsys)
+    routed = document("route", "small", "the fox")
     assert "".join(token["text"] for token in routed["tokens"][1:]) == "the fox"
     assert all(0 < len(token["experts"]) <= 4 for token in routed["tokens"])
-    assert run(["route", "small", "the fox", "--top", "2"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 8
+    assert len(printed("route", "small", "the fox", "--top", "2").splitlines()) == 8
 
     limits = "--unwanted s --hits 2 --probability 0.9954 --max-price 10"
     words = ["find", "small", "--prompt", "the fox", *limits.split()]
-    assert run([*words, "--json"]) == 0
-    found = document(capsys)
+    found = document(*words)
     assert len(found["experts"]) == len(found["effects"]) == 2
-    assert run(words) == 0
-    *_, command = capsys.readouterr().out.splitlines()
     best = found["experts"][0]["edit"]["expert"]
+    *_, command = printed(*words).splitlines()
     assert command.startswith(f"Run: mxd steer small 'the fox' --edit small/{best}:add")
 
-    words = ["steer", "small", "the fox", "--edit", "12:scale:3", "--edit", "30:ablate", "--max-tokens", "5"]
-    assert run([*words, "--temperature", "0", "--json"]) == 0
-    steered = document(capsys)
+    edits = "--edit 12:scale:3 --edit 30:ablate --max-tokens 5 --temperature 0"
+    steered = document("steer", "small", "the fox", *edits.split())
     assert len(steered["baseline"][0]["tokens"]) <= 5
     assert steered["steered"][0].keys() == {"text", "reason", "tokens"}
 
@@ -95,18 +98,15 @@ def test_a_run_is_used_from_any_folder(trained: Path, capsys: Capture, monkeypat
     assert "is unknown" not in capsys.readouterr().err
 
 
-def test_removing_asks_and_protects_user_labels(
-    trained: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = open_database(sqlite_url(trained / "data"))
-    with writing(engine) as session:
-        save_session(session, "small", "loud", {}, {})
-    assert run(["remove", "small", "--yes"]) == 2
-    assert "Add --with-labels to delete them too." in capsys.readouterr().err
-    with writing(engine) as session:
-        notes.set_label(session, "small", 3, "Foxes")
-        assert sessions_of(session, "small")
-    engine.dispose()
+def test_removing_asks_and_protects_labels(trained: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(sqlite_url(trained / "data")) as engine:
+        with writing(engine) as session:
+            annotations.save_session(session, "small", "loud", {}, {})
+        assert run(["remove", "small", "--yes"]) == 2
+        assert "Add --with-labels to delete them too." in capsys.readouterr().err
+        with writing(engine) as session:
+            annotations.set_label(session, "small", 3, "Foxes")
+            assert annotations.sessions_of(session, "small")
     assert run(["remove", "small", "--with-labels"]) == 2
     assert "Add --yes to delete it without asking." in capsys.readouterr().err
     answers = io.StringIO("no\ny\n")
@@ -118,10 +118,74 @@ def test_removing_asks_and_protects_user_labels(
     printed = capsys.readouterr()
     assert printed.err == "Delete run 'small', its index and 2 labels, notes, tags, lists and sessions? [y/N] "
     assert json.loads(printed.out) == {"run": "small", "removed": True, "labels_and_notes": 2}
-    assert run(["runs", "--json"]) == 0
-    assert document(capsys) == []
     assert run(["remove", "small"]) == 2
     assert "Unknown run 'small'. There are no runs yet." in capsys.readouterr().err
+
+
+def snapshot(client: httpx.Client) -> Any:
+    """The part of the index of ``small`` that readers see."""
+    of_run = client.get("/runs/small").json()["run"]
+    experts = client.get("/runs/small/experts", params={"limit": 200}).json()
+    contexts = client.get("/runs/small/experts/3/examples").json()
+    return of_run["indexed_tokens"], of_run["active_experts"], experts, contexts
+
+
+def checkpoints(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*checkpoint-*")}
+
+
+def interrupted_index(words: Sequence[str], place: Path, number: int) -> CompletedProcess[str]:
+    with start(*words, folder=place) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Indexing small: ")
+        process.send_signal(number)
+        return ended(process)
+
+
+def interrupted_fit(words: Sequence[str], place: Path, number: int, folder: Path) -> CompletedProcess[str]:
+    left = checkpoints(folder)
+    with start(*words, folder=place) as process:
+        wait_for(lambda: any(name.startswith("checkpoint-") for name in checkpoints(folder) - left))
+        process.send_signal(number)
+        return ended(process)
+
+
+def test_interrupted_commands_leave_no_partial_results(fitted: World, tmp_path: Path) -> None:
+    shutil.copytree(fitted.data, tmp_path / "data")
+    folder = tmp_path / "data" / "runs" / "stopped"
+    text = ("--dataset", fitted.text.dataset, "--on-short-text", "repeat")
+    fit = train_words(*text, "--tokens", "32k", "--checkpoint-every", "4096", "--log-every", "64", "--name", "stopped")
+    fit = ["train", str(fitted.data.parent / "language-model"), *fit[2:], "--resume"]
+    index = ("index", "small", *text, "--tokens", "20k")
+    with server(tmp_path / "data", folder=tmp_path) as (url, _), httpx.Client(base_url=f"{url}/api") as client:
+        before = snapshot(client)
+        tokens = 0
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
+            with ThreadPoolExecutor(2) as pool:
+                works = (
+                    pool.submit(interrupted_index, index, tmp_path, number),
+                    pool.submit(interrupted_fit, fit, tmp_path, number, folder),
+                )
+            ends = [work.result() for work in works]
+            assert [end.returncode for end in ends] == [code, code]
+            assert all("Traceback" not in end.stderr for end in ends)
+            assert snapshot(client) == before
+            stopped = client.get("/runs/stopped").json()["run"]
+            assert stopped["status"] == "stopped"
+            assert tokens < stopped["trained_tokens"] < 32_000
+            tokens = stopped["trained_tokens"]
+            assert not (folder / "layer.safetensors").exists()
+
+        with start(*index, "--json", folder=tmp_path) as indexing, start(*fit, "--json", folder=tmp_path) as fitting:
+            assert document(ended(indexing))["tokens"] == 20_000
+            assert document(ended(fitting))["tokens"] == 32_000
+        assert snapshot(client)[0] == 20_000
+        whole = client.get("/runs/stopped").json()
+    assert whole["run"]["status"] == "finished"
+    steps = [metric["step"] for metric in whole["metrics"]]
+    assert set(range(64, 501, 64)) <= set(steps)
+    assert steps == sorted(set(steps))
+    assert checkpoints(folder) == {"checkpoint-448", "checkpoint-500"}, "the last one, and the one before it"
 
 
 START, TEXT = "!", "the old fox"
@@ -168,21 +232,21 @@ def test_every_command_uses_it(place: Path, capsys: Capture) -> None:
 def test_every_endpoint_uses_it(place: Path) -> None:
     module = AutoModelForCausalLM.from_pretrained(place / "lm")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(place / "lm")
-    ids = tokenizer(START + TEXT)["input_ids"]
+    ids, chat = (tokenizer(text)["input_ids"] for text in (START + TEXT, f"{START}<{TEXT}>"))
     with torch.no_grad():
         expected = int(module(torch.tensor([ids])).logits[0, -1].argmax())
     with TestClient(create_app(Settings(data=place / "new", device="cpu"))) as client:
-        routed = client.post("/api/runs/small/routing", json={"text": TEXT})
-        assert routed.status_code == 200, routed.text
-        assert [token["id"] for token in routed.json()["tokens"]] == ids
-        chat = client.post("/api/runs/small/routing", json={"turns": [{"role": "user", "text": TEXT}]})
-        assert chat.status_code == 200, chat.text
-        assert [token["id"] for token in chat.json()["tokens"]] == tokenizer(f"{START}<{TEXT}>")["input_ids"]
-        body = {"model": "small", "prompt": TEXT, "max_tokens": 1, "temperature": 0}
-        answer = client.post("/v1/completions", json=body)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["usage"]["prompt_tokens"] == len(ids)
-        assert answer.json()["choices"][0]["text"] == tokenizer.decode([expected])
-        messages = [{"role": "user", "content": TEXT}]
-        answer = client.post("/v1/chat/completions", json={"model": "small", "messages": messages, "max_tokens": 1})
-        assert answer.json()["usage"]["prompt_tokens"] == len(ids) + 2
+
+        def answer(path: str, **body: Any) -> Any:
+            found = client.post(path, json=body)
+            assert found.status_code == 200, found.text
+            return found.json()
+
+        turns, messages = ([{"role": "user", name: TEXT}] for name in ("text", "content"))
+        for body, wanted in (({"text": TEXT}, ids), ({"turns": turns}, chat)):
+            assert [token["id"] for token in answer("/api/runs/small/routing", **body)["tokens"]] == wanted
+        completed = answer("/v1/completions", model="small", prompt=TEXT, max_tokens=1, temperature=0)
+        assert completed["usage"]["prompt_tokens"] == len(ids)
+        assert completed["choices"][0]["text"] == tokenizer.decode([expected])
+        chatted = answer("/v1/chat/completions", model="small", messages=messages, max_tokens=1)
+        assert chatted["usage"]["prompt_tokens"] == len(chat)

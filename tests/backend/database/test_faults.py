@@ -3,8 +3,6 @@
 import os
 import random
 import shutil
-import sqlite3
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,46 +21,36 @@ from tests.faults import kills
 from tests.faults.world import make_place
 from tests.helpers.databases import made_up_database
 
-LABEL = "/api/runs/first/experts/3"
 
-
-def _spoil_page(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[4096:] = b"\x55" * (len(content) - 4096)
-    path.write_bytes(content)
-
-
-def _spoil_packed(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE experts SET top_tokens = x'80', bins = '[[1'")
-    connection.close()
-
-
-@pytest.mark.parametrize("spoil", [_spoil_page, _spoil_packed])
-def test_damaged_database(spoil: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    database = made_up_database(tmp_path, sqlite_url(tmp_path))
+@pytest.mark.parametrize("spoils_packed", [True, False])
+def test_damaged_database(spoils_packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database, path = made_up_database(tmp_path, sqlite_url(tmp_path)), tmp_path / "mxd.sqlite"
+    with database.begin() as connection:
+        if spoils_packed:
+            connection.execute(text("UPDATE experts SET top_tokens = x'80', bins = '[[1'"))
     with database.connect() as connection:
         connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
     database.dispose()
     app = create_app(Settings(data=tmp_path, frontend=tmp_path))
-    spoil(tmp_path / "mxd.sqlite")
+    if not spoils_packed:
+        path.write_bytes(path.read_bytes()[:4096] + b"\x55" * (path.stat().st_size - 4096))
     with TestClient(app) as client:
         answer = client.get("/api/runs/first/experts/3")
-        assert answer.status_code == 503
-        assert "The database is damaged" in answer.json()["error"]["message"]
+    assert answer.status_code == 503
+    assert "The database is damaged" in answer.json()["error"]["message"]
     assert run(["database", "check", "--data", str(tmp_path)]) in (1, 2)
-    said = capsys.readouterr()
-    assert "damaged" in said.out + said.err
+    assert "damaged" in "".join(capsys.readouterr())
 
 
 def test_a_label_change_is_detected_after_the_clock_was_set_back(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    with writing(own) as session:
-        notes.set_label(session, "first", 3, "before")
-        before = notes.labels_stamp(session, "first")
-    monkeypatch.setattr("mxd.backend.database.annotations.utc_now", lambda: utc_now() - timedelta(days=400))
-    with writing(own) as session:
-        notes.set_label(session, "first", 3, "after")
-        assert notes.labels_stamp(session, "first") != before
+    stamps = []
+    for label, days in (("before", 0), ("after", 400)):
+        now = utc_now() - timedelta(days=days)
+        monkeypatch.setattr("mxd.backend.database.annotations.utc_now", lambda now=now: now)
+        with writing(own) as session:
+            notes.set_label(session, "first", 3, label)
+            stamps.append(notes.labels_stamp(session, "first"))
+    assert stamps[0] != stamps[1]
 
 
 def test_killed_processes_lose_no_data(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pyarrow.parquet import read_table
 
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations as notes
-from mxd.backend.database.engine import open_database, reading
+from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.attribution_graph import (
     FOLDER,
     GraphContext,
@@ -42,21 +43,11 @@ from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, 
 from tests.helpers.language_models import byte_tokenizer
 
 FORMATS = ("json", "csv", "parquet", "neuronpedia")
-FEATURE_FIELDS = {
-    "feature_index",
-    "neg_str",
-    "neg_values",
-    "pos_str",
-    "pos_values",
-    "frac_nonzero",
-    "freq_hist_data_bar_values",
-    "freq_hist_data_bar_heights",
-    "n_prompts_total",
-    "n_tokens_in_prompt",
-    "dataset",
-    "activations",
-    *UNMEASURED,
-}
+FEATURE_FIELDS = (
+    "feature_index neg_str neg_values pos_str pos_values frac_nonzero freq_hist_data_bar_values "
+    "freq_hist_data_bar_heights n_prompts_total n_tokens_in_prompt dataset activations"
+)
+EXAMPLE_FIELDS = "bin_min bin_max bin_contains tokens values qualifying_token_index"
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +69,15 @@ def rows(data: Path, suffix: str, what: str) -> list[dict[str, Any]]:
     if suffix == "json":
         loaded: list[dict[str, Any]] = json.loads(path.read_text())
         return loaded
-    if suffix == "parquet":
-        return [{name: plain(name, value) for name, value in row.items()} for row in read_table(path).to_pylist()]
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def plain(name: str, value: Any) -> Any:
-    """A column with named fields as the list of lists that it is in JSON."""
-    return [tuple(fields.values()) for fields in value] if name in ("active", "bins") else value
+    if suffix == "csv":
+        with path.open(newline="") as file:
+            return list(csv.DictReader(file))
+    # A column with named fields is a list of lists in JSON.
+    packed = ("active", "bins")
+    return [
+        {name: [tuple(it.values()) for it in value] if name in packed else value for name, value in row.items()}
+        for row in read_table(path).to_pylist()
+    ]
 
 
 def test_json_has_every_expert_and_example(data: Path) -> None:
@@ -103,20 +94,20 @@ def test_json_has_every_expert_and_example(data: Path) -> None:
 
 @pytest.mark.parametrize("what", ["experts", "examples"])
 def test_all_formats_have_the_same_values(data: Path, what: str) -> None:
+    """In CSV, texts cannot be formulas or have escape sequences."""
+
+    def in_csv(value: object) -> object:
+        text = printable(spreadsheet_text(value)) if isinstance(value, str) else str(value)
+        return "" if value is None else text
+
     wanted = rows(data, "json", what)
     for row, parquet in zip(wanted, rows(data, "parquet", what), strict=True):
         assert json.loads(json.dumps(parquet)) == row
     for row, cells in zip(wanted, rows(data, "csv", what), strict=True):
-        assert cells.keys() == row.keys()
-        assert [name for name, value in row.items() if not is_said(value, cells[name])] == []
-
-
-def is_said(value: object, cell: str) -> bool:
-    if value is None:
-        return cell == ""
-    if isinstance(value, list | dict):
-        return bool(json.loads(cell) == value)
-    return cell == (printable(spreadsheet_text(value)) if isinstance(value, str) else str(value))
+        lists = {name for name, value in row.items() if isinstance(value, list | dict)}
+        assert {name: json.loads(cells[name]) if name in lists else cells[name] for name in cells} == {
+            name: value if name in lists else in_csv(value) for name, value in row.items()
+        }
 
 
 def test_labels_cannot_inject_formulas_or_escape_sequences(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,18 +124,11 @@ def test_neuronpedia_batches(data: Path) -> None:
     assert (batch["model_id"], batch["layer"], batch["sae_set"]) == ("tiny-llama", 1, "first")
     assert [feature["feature_index"] for feature in batch["features"]] == list(range(ACTIVE))
     for feature in batch["features"]:
-        assert feature.keys() == FEATURE_FIELDS
+        assert feature.keys() == {*FEATURE_FIELDS.split(), *UNMEASURED}
         assert len(feature["freq_hist_data_bar_values"]) == len(feature["freq_hist_data_bar_heights"])
         assert len(feature["activations"]) == PER_EXPERT
         for activation in feature["activations"]:
-            assert activation.keys() == {
-                "bin_min",
-                "bin_max",
-                "bin_contains",
-                "tokens",
-                "values",
-                "qualifying_token_index",
-            }
+            assert activation.keys() == {*EXAMPLE_FIELDS.split()}
             assert len(activation["tokens"]) == len(activation["values"])
             assert max(activation["values"]) > 0
     top, random = batch["features"][0]["activations"][0], batch["features"][0]["activations"][-1]
@@ -156,89 +140,67 @@ def test_neuronpedia_batches(data: Path) -> None:
 
 
 def test_feature_files_hold_the_examples_and_the_promoted_tokens_of_experts(data: Path, tmp_path: Path) -> None:
-    database, vocabulary = open_database(sqlite_url(data)), Vocabulary(byte_tokenizer())
-    with reading(database) as session:
-        write_features(
-            session, open_run(session, find_run(session, "first"), vocabulary), {3, NUM_EXPERTS - 1}, tmp_path
-        )
-    database.dispose()
-    measured, dead = (
-        json.loads((tmp_path / FOLDER / f"{cantor(1, expert)}.json").read_text()) for expert in (3, NUM_EXPERTS - 1)
-    )
+    vocabulary, experts = Vocabulary(byte_tokenizer()), (3, NUM_EXPERTS - 1)
+    with opened(sqlite_url(data)) as database, reading(database) as session:
+        write_features(session, open_run(session, find_run(session, "first"), vocabulary), set(experts), tmp_path)
+    measured, dead = (json.loads((tmp_path / FOLDER / f"{cantor(1, it)}.json").read_text()) for it in experts)
     assert measured["top_logits"] == vocabulary.names([40, 41])
     assert measured["bottom_logits"] == vocabulary.names([42])
     assert sum(len(quantile["examples"]) for quantile in measured["examples_quantiles"]) == PER_EXPERT
     assert (dead["top_logits"], dead["examples_quantiles"]) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["first", "--out", "{data}"], "not empty"),
-        (["second", "--out", "{data}/new"], "is not indexed"),
-        (["third", "--out", "{data}/new"], "Unknown run 'third'"),
-        (["first", "--format", "xml", "--out", "{data}/new"], "--format"),
-    ],
-)
-def test_invalid_exports_are_rejected(
-    data: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
-    assert mxd(["export", *(word.format(data=data) for word in words), "--data", str(data)]) == 2
-    assert sentence in capsys.readouterr().err
+def test_invalid_exports_are_rejected(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, sentence in (
+        (["first", "--out", f"{data}"], "not empty"),
+        (["second", "--out", f"{data}/new"], "is not indexed"),
+        (["third", "--out", f"{data}/new"], "Unknown run 'third'"),
+        (["first", "--format", "xml", "--out", f"{data}/new"], "--format"),
+    ):
+        assert mxd(["export", *words, "--data", str(data)]) == 2
+        assert sentence in capsys.readouterr().err
     assert not (data / "new").exists()
 
 
 REQUIRED = {"node_id", "feature", "layer", "ctx_idx", "feature_type", "jsNodeId", "clerp"}
+
+
 AGREEMENT = Agreement(2, None, 1.0, None, 0.5)
 CHECK = CircuitCheck(
-    measured=(None, -2.5, 0.8),
-    edges=(-2.5, 0.8, -0.4),
-    left_top_k=(False, False, False),
-    experts=AGREEMENT,
-    between=AGREEMENT,
-    joint=AblationEffect(-2.0, -1.9),
-    sufficiency=Sufficiency(1.0, 3.0, 3.5, 2.0, 8, 1.1),
-    scores=GraphScores(0.1, 0.5),
-)
+    measured=(None, -2.5, 0.8), edges=(-2.5, 0.8, -0.4), left_top_k=(False, False, False),
+    experts=AGREEMENT, between=AGREEMENT, joint=AblationEffect(-2.0, -1.9),
+    sufficiency=Sufficiency(1.0, 3.0, 3.5, 2.0, 8, 1.1), scores=GraphScores(0.1, 0.5),
+)  # fmt: skip
+CIRCUIT = Circuit(
+    runs=("first", "second"), layers=(1, 2), tokens=(CircuitToken(0, "<s>", True), CircuitToken(9, "The", False)),
+    prompt_tokens=2, target=TokenTarget(token=5), label="logit of ' fox'", value=4.0,
+    candidates=(NextToken(5, " fox", 0.5, 4.0),),
+    nodes=(
+        CircuitNode("target", 1, None, None, None, None, 4.0, "gradient"),
+        CircuitNode("expert", 1, 2, "second", 7, 2.0, -3.0, "path"),
+        CircuitNode("expert", 1, 1, "first", 4, 1.5, 1.0, "gradient"),
+    ),
+    edges=(CircuitEdge(1, 0, -3.0, False), CircuitEdge(2, 0, 1.0, False), CircuitEdge(2, 1, -0.5, False)),
+    active=40, retained=0.4,
+)  # fmt: skip
+"""Expert 4 of layer 1 raises the score of expert 7 of layer 2, which raises the target; it lowers it otherwise."""
 
 
-@pytest.fixture
-def circuit() -> Circuit:
-    """Expert 4 of layer 1 raises the score of expert 7 of layer 2, which raises the target; it lowers it otherwise."""
-    return Circuit(
-        runs=("first", "second"),
-        layers=(1, 2),
-        tokens=(CircuitToken(0, "<s>", True), CircuitToken(9, "The", False)),
-        prompt_tokens=2,
-        target=TokenTarget(token=5),
-        label="logit of ' fox'",
-        value=4.0,
-        candidates=(NextToken(5, " fox", 0.5, 4.0),),
-        nodes=(
-            CircuitNode("target", 1, None, None, None, None, 4.0, "gradient"),
-            CircuitNode("expert", 1, 2, "second", 7, 2.0, -3.0, "path"),
-            CircuitNode("expert", 1, 1, "first", 4, 1.5, 1.0, "gradient"),
-        ),
-        edges=(CircuitEdge(1, 0, -3.0, False), CircuitEdge(2, 0, 1.0, False), CircuitEdge(2, 1, -0.5, False)),
-        active=40,
-        retained=0.4,
-    )
-
-
-def test_nodes_and_links_have_both_effects(circuit: Circuit, tmp_path: Path) -> None:
-    graph = attribution_graph(circuit, GraphContext({"second": {7: "foxes"}}, CHECK))
+def test_nodes_and_links_have_both_effects(tmp_path: Path) -> None:
+    graph = attribution_graph(CIRCUIT, GraphContext({"second": {7: "foxes"}}, CHECK))
     assert all(node.keys() >= REQUIRED for node in graph["nodes"])
     target, late, early = graph["nodes"]
     assert (target["feature_type"], target["feature"], target["token_prob"]) == ("logit", 5, 0.5)
     assert target["clerp"].endswith("(p=0.500)"), "circuit-tracer's page reads the probability from here"
     assert late["clerp"] == "foxes (ablation: predicted -3.000, measured -2.500)"
     assert (early["predicted_effect"], early["measured_effect"]) == (1.0, 0.8)
-    assert [(link["source"], link["target"], link["weight"]) for link in graph["links"]] == [
-        ("2_7_1", "4_5_1", 3.0),
-        ("1_4_1", "4_5_1", -1.0),
-        ("1_4_1", "2_7_1", 0.5),
+    assert [
+        tuple(link[key] for key in ("source", "target", "weight", "measured_effect")) for link in graph["links"]
+    ] == [
+        ("2_7_1", "4_5_1", 3.0, -2.5),
+        ("1_4_1", "4_5_1", -1.0, 0.8),
+        ("1_4_1", "2_7_1", 0.5, -0.4),
     ]
-    assert [link["measured_effect"] for link in graph["links"]] == [-2.5, 0.8, -0.4]
     assert [node["influence"] for node in graph["nodes"]] == [None, 0.75, 1.0]
     assert graph["metadata"]["mxd_circuit"]["active_experts"] == 40
     for _ in range(2):  # writing again replaces the entry
@@ -246,12 +208,9 @@ def test_nodes_and_links_have_both_effects(circuit: Circuit, tmp_path: Path) -> 
     assert [it["slug"] for it in json.loads((tmp_path / "graph-metadata.json").read_text())["graphs"]] == [path.stem]
 
 
-def test_a_circuit_without_a_check_has_predictions_only(circuit: Circuit) -> None:
-    graph = attribution_graph(circuit, GraphContext({}))
+def test_a_circuit_without_a_check_has_predictions_only_and_a_target_expert_the_most_probable_token() -> None:
+    changed = replace(CIRCUIT, target=ExpertTarget(run="second", expert=3), label="activation")
+    graph = attribution_graph(changed, GraphContext({}))
     assert "measured" not in json.dumps(graph)
     assert graph["nodes"][1]["clerp"] == "Expert 7 (ablation: predicted -3.000)"
-
-
-def test_an_expert_as_target_takes_the_most_probable_token_as_its_number(circuit: Circuit) -> None:
-    changed = Circuit(**{**vars(circuit), "target": ExpertTarget(run="second", expert=3), "label": "activation"})
-    assert attribution_graph(changed, GraphContext({}))["nodes"][0]["feature"] == 5
+    assert graph["nodes"][0]["feature"] == 5

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy.orm import Session
 
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations as notes
-from mxd.backend.database.engine import open_database, reading
+from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.neuronpedia import Target, export_run
 from mxd.backend.export.static_site.write import COLUMNS, EXAMPLES, EXPERTS_PER_FILE
 from mxd.backend.settings import Settings
@@ -50,63 +49,48 @@ def client(data: Path) -> Iterator[TestClient]:
         yield it
 
 
-def export(session: Session, data: Path, folder: Path, callbacks: Callbacks = NO_CALLBACKS) -> int:
-    return export_run(session, Run.load("first", data), Target(folder, "site"), callbacks)
-
-
-def shard(site: Path, name: str) -> Any:
+def read(site: Path, name: str) -> Any:
+    """Content of a file of data, which is a call of a function or an assignment."""
     text = (site / "data" / f"{name}.js").read_text("utf-8")
-    return json.loads(text[text.index(", ") + 2 : text.rindex(")")])
+    start = text.index("= " if name == "table" else ", ") + 2
+    return json.loads(text[start:].rstrip(";\n)"))
 
 
-def table(site: Path) -> dict[str, Any]:
-    text = (site / "data" / "table.js").read_text("utf-8")
-    read: dict[str, Any] = json.loads(text.removeprefix("window.SITE = ").rstrip(";\n"))
-    return read
+def texts(site: Path, expert: int) -> list[str]:
+    detail = read(site, f"experts-{expert // EXPERTS_PER_FILE}")[str(expert)]
+    return ["".join(part if isinstance(part, str) else part[0] for part in parts) for _, parts in detail["examples"]]
 
 
 def test_labels_statistics_and_examples_equal_those_of_the_server(client: TestClient, site: Path) -> None:
     served_columns = {column["key"]: column for column in client.get("/api/columns").json()["columns"]}
-    assert table(site)["columns"] == [served_columns[column.key] for column in COLUMNS]
-    for row in table(site)["rows"]:
+    assert read(site, "table")["columns"] == [served_columns[column.key] for column in COLUMNS]
+    for row in read(site, "table")["rows"]:
         number = row["expert"]
         path = f"/api/runs/first/experts/{number}"
         served = client.get(path).json()["row"]
         assert row["label"] == served["label"]
         assert row["automatic"] == (served["automatic"] and served["automatic"]["label"])
         assert row["tokens"] == [token["text"] for token in served["top_tokens"]]
-        stored = {column.key: served[column.key] for column in COLUMNS if served[column.key] is not None}
-        assert {key: row[key] for key in stored} == pytest.approx(stored, rel=1e-6)
-        assert all(row[column.key] is None for column in COLUMNS if column.key not in stored)
-        detail = shard(site, f"experts-{number // EXPERTS_PER_FILE}")[str(number)]
+        for column in COLUMNS:
+            assert row[column.key] == (served[column.key] and pytest.approx(served[column.key], rel=1e-6))
+        detail = read(site, f"experts-{number // EXPERTS_PER_FILE}")[str(number)]
         assert detail["histogram"] == served["histogram"]
         examples = client.get(f"{path}/examples", params={"bin": 0, "limit": EXAMPLES}).json()["examples"]
-        assert len(detail["examples"]) == len(examples)
-        for (activation, parts), example in zip(detail["examples"], examples, strict=True):
+        for (activation, parts), text, example in zip(detail["examples"], texts(site, number), examples, strict=True):
             assert activation == pytest.approx(example["activation"], rel=1e-6)
             first, last = (example["position"] + way * TOKENS_AROUND_PEAK for way in (-1, 1))
-            text = "".join(example["tokens"][max(first, 0) : last + 1]).lstrip(" ")
-            assert "".join(part if isinstance(part, str) else part[0] for part in parts) == text
+            assert text == "".join(example["tokens"][max(first, 0) : last + 1]).lstrip(" ")
             active = [strength for position, strength, _ in example["active"] if first <= position <= last]
-            assert [part[1] for part in parts if not isinstance(part, str)] == pytest.approx(active, abs=1e-4)
-            assert sum(len(part) == 3 for part in parts if not isinstance(part, str)) == 1
+            marked = [part for part in parts if not isinstance(part, str)]
+            assert [part[1] for part in marked] == pytest.approx(active, abs=1e-4)
+            assert [len(part) for part in marked].count(3) == 1
 
 
 def test_words_lead_to_the_experts_whose_examples_have_them(site: Path) -> None:
-    index = {
-        word: set(experts)
-        for path in (site / "data").glob("words-*.js")
-        for word, experts in shard(site, path.stem).items()
-    }
-    assert index
-    for row in table(site)["rows"][:20]:
-        number = row["expert"]
-        detail = shard(site, f"experts-{number // EXPERTS_PER_FILE}")[str(number)]
-        texts = (
-            "".join(part if isinstance(part, str) else part[0] for part in parts) for _, parts in detail["examples"]
-        )
-        words = {word for text in texts for word in re.findall(r"[^\W_]+", text.lower())}
-        assert words == {word for word, experts in index.items() if number in experts}
+    index = [item for path in (site / "data").glob("words-*.js") for item in read(site, path.stem).items()]
+    for row in read(site, "table")["rows"][:20]:
+        words = set(re.findall(r"[^\W_]+", " ".join(texts(site, row["expert"])).lower()))
+        assert words and words == {word for word, experts in index if row["expert"] in experts}
 
 
 def test_labels_of_users_are_data_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
@@ -120,14 +104,12 @@ def test_labels_of_users_are_data_and_nothing_is_loaded_from_elsewhere(site: Pat
 
 
 def test_a_site_appears_whole_or_not_at_all(data: Path, tmp_path: Path) -> None:
-    engine = open_database(sqlite_url(data))
-    with reading(engine) as session:
+    run = Run.load("first", data)
+    with opened(sqlite_url(data)) as database, reading(database) as session:
         with pytest.raises(CancelledError):
-            export(session, data, tmp_path / "cancelled", Callbacks(is_cancelled=lambda: True))
+            export_run(session, run, Target(tmp_path / "cancelled", "site"), Callbacks(is_cancelled=lambda: True))
         assert not list(tmp_path.iterdir())
-        (tmp_path / "mine").mkdir()
-        (tmp_path / "mine" / "thesis.txt").write_text("mine")
+        (tmp_path / "thesis.txt").write_text("mine")
         with pytest.raises(UserError, match="not empty"):
-            export(session, data, tmp_path / "mine")
-        assert (tmp_path / "mine" / "thesis.txt").read_text() == "mine"
-    engine.dispose()
+            export_run(session, run, Target(tmp_path, "site"), NO_CALLBACKS)
+        assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

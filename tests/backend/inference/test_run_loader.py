@@ -4,8 +4,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import numpy as np
 import pytest
@@ -37,14 +38,11 @@ def test_a_run_is_cached_until_its_files_change(fitted: World, tmp_path: Path) -
     assert library.run("small") is not first
 
 
-def test_the_least_recently_used_run_is_evicted(made_up: Path) -> None:
+def test_runs_are_evicted_by_their_number_and_by_memory(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = RunLoader(made_up, capacity=1)
     first = library.run("first")
     library.run("second")
     assert library.run("first") is not first
-
-
-def test_runs_are_evicted_by_the_memory_of_the_device(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_loader, "SMALL_BYTES", 0)
     monkeypatch.setattr(devices, "accelerator", lambda: torch.device("cuda"))
     library = RunLoader(made_up, capacity=8)
@@ -56,9 +54,7 @@ def test_runs_are_evicted_by_the_memory_of_the_device(made_up: Path, monkeypatch
         assert (library.run("first") is first) is is_kept
 
 
-def test_only_runs_of_the_data_folder_are_loaded(
-    fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_runs_of_the_folder_are_loaded(fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("small", "other"):
         shutil.copytree(fitted.data / "runs" / "small", tmp_path / name)
     monkeypatch.chdir(tmp_path)
@@ -118,13 +114,12 @@ def test_a_warm_read_does_not_wait_for_a_cold_build() -> None:
         assert finish.wait(TIMEOUT_SECONDS)
         return "cold"
 
-    cold = Thread(target=cache.get, args=("cold", 1, build))
-    cold.start()
-    assert building.wait(TIMEOUT_SECONDS)
-    assert cache.get("warm", 1, lambda: pytest.fail("it is cached")) == "warm"
-    finish.set()
-    cold.join(TIMEOUT_SECONDS)
-    assert cache.get("cold", 1, lambda: pytest.fail("it is cached")) == "cold"
+    with ThreadPoolExecutor(1) as pool:
+        cold = pool.submit(cache.get, "cold", 1, build)
+        assert building.wait(TIMEOUT_SECONDS)
+        assert cache.get("warm", 1, lambda: pytest.fail("it is cached")) == "warm"
+        finish.set()
+        assert cold.result(TIMEOUT_SECONDS) == cache.get("cold", 1, lambda: pytest.fail("it is cached")) == "cold"
     assert not cache._turns
 
 

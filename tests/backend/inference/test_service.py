@@ -1,16 +1,18 @@
-"""Routing and steering over HTTP on a trained run, limits, cancellation, lack of memory and endless chat templates."""
+"""Inference over HTTP and in its worker: streams, limits, cancellation, memory, endless chat templates."""
 
 import asyncio
 import json
 import math
 import shutil
-import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 import torch
@@ -19,15 +21,17 @@ from pydantic import TypeAdapter
 
 from mxd.backend.api.app import create_app
 from mxd.backend.errors import BusyError, to_json_bytes
-from mxd.backend.inference import jobs, service
+from mxd.backend.inference import jobs, service, worker
+from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
+from mxd.backend.inference.worker import Delivery, Generation, GenerationRequest, ModelWorker
 from mxd.backend.schemas.steering import SteeringEvent
 from mxd.backend.settings import Settings
-from mxd.trainer.config import Sampling, SteeringConfig
+from mxd.trainer.config import Edit, Sampling, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.inference.generation import RowBatch, SequenceState
-from mxd.trainer.inference.results import TokenEvent
+from mxd.trainer.inference.results import StrengthSweepProgressEvent, TokenEvent
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.kv_cache import GrowableLayer
 from mxd.trainer.language_model.model import LanguageModel, needed_bytes
@@ -39,6 +43,7 @@ from tests.helpers.runs import World
 RUN = "/api/runs/small"
 PROMPT = "the old fox"
 GREEDY = {"max_tokens": 6, "temperature": 0}
+EDIT = {"expert": 3, "mode": "add", "strength": 30.0}
 
 
 def events(client: TestClient, **request: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -52,68 +57,44 @@ def events(client: TestClient, **request: Any) -> list[tuple[str, dict[str, Any]
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in parts]
 
 
-def test_health_lists_loaded_language_models(live_client: TestClient) -> None:
-    live_client.post(f"{RUN}/routing", json={"text": PROMPT})
-    (loaded,) = live_client.get("/api/health").json()["language_models"]
-    assert (loaded["device"], loaded["dtype"]) == ("cpu", "float32")
-
-
 def test_a_language_model_is_loaded_once(fitted: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    loads = []
-    load = LanguageModel.load
-
-    def counted(*words: Any) -> LanguageModel:
-        loads.append(words)
-        return load(*words)
-
-    monkeypatch.setattr(LanguageModel, "load", counted)
-    app = create_app(Settings(data=fitted.data, device="cpu"))
-    with TestClient(app) as client:
-        threads = [
-            threading.Thread(target=client.post, args=(f"{RUN}/routing",), kwargs={"json": {"text": PROMPT}})
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(loads) == 1
+    load = Mock(side_effect=LanguageModel.load)
+    monkeypatch.setattr(LanguageModel, "load", load)
+    with TestClient(create_app(Settings(data=fitted.data, device="cpu"))) as client, ThreadPoolExecutor(4) as pool:
+        answers = pool.map(lambda _: client.post(f"{RUN}/routing", json={"text": PROMPT}), range(4))
+        assert [answer.status_code for answer in answers] == [200] * 4
+    assert load.call_count == 1
 
 
 def test_least_recently_used_language_models_are_unloaded(fitted: World, tmp_path: Path) -> None:
     """With memory for two of three: a request for the third unloads the one that was used least recently."""
-    data, names = tmp_path / "data", ("small", "second", "third")
+    data = tmp_path / "data"
     shutil.copytree(fitted.data / "runs", data / "runs")
     source = Path(Run.load("small", data).config.language_model)
-    for name in names[1:]:
-        shutil.copytree(data / "runs" / "small", data / "runs" / name)
-        shutil.copytree(source, tmp_path / f"lm-{name}")
-        settings = data / "runs" / name / "run.json"
-        values = json.loads(settings.read_text()) | {"name": name, "language_model": str(tmp_path / f"lm-{name}")}
-        settings.write_text(json.dumps(values))
+    for name in ("second", "third"):
+        run = shutil.copytree(data / "runs" / "small", data / "runs" / name)
+        own = shutil.copytree(source, tmp_path / name)
+        values = json.loads((run / "run.json").read_text()) | {"name": name, "language_model": str(own)}
+        (run / "run.json").write_text(json.dumps(values))
     size = needed_bytes(str(source), "cpu")
     assert size == LanguageModel.load(str(source), "cpu").num_bytes
     limits = Settings(data=data, device="cpu", language_model_gb=2.5 * size / 1e9)
-    service = InferenceService(limits, RunLoader(data, 8))
+    with closing(InferenceService(limits, RunLoader(data, 8))) as service:
 
-    async def use(name: str) -> list[str]:
-        await service.submit([name], jobs.route, PROMPT)
-        return [Path(model.source).name for model in service.language_models()]
+        async def use(name: str) -> set[str]:
+            await service.submit([name], jobs.route, PROMPT)
+            return {Path(model.source).name for model in service.language_models()}
 
-    async def walk() -> list[list[str]]:
-        return [await use(name) for name in ("small", "second", "small", "third", "small", "second")]
+        async def walk() -> list[set[str]]:
+            return [await use(name) for name in ("small", "second", "small", "third", "small", "second")]
 
-    try:
         seen = asyncio.run(walk())
-    finally:
-        service.close()
-    first, second, third = source.name, "lm-second", "lm-third"
-    expected = [{first}, {first, second}, {first, second}, {first, third}, {first, third}, {first, second}]
-    assert list(map(set, seen)) == expected
+    first, second, third = source.name, "second", "third"
+    assert seen == [{first}, {first, second}, {first, second}, {first, third}, {first, third}, {first, second}]
 
 
 def test_each_token_of_both_variants_is_sent_once(live_client: TestClient, fitted: World) -> None:
-    seen = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 8.0}])
+    seen = events(live_client, edits=[EDIT])
     assert [name for name, _ in seen] == ["start", *["token"] * (len(seen) - 2), "done"]
     assert all(data["event"] == name for name, data in seen)
     for _, data in seen:
@@ -126,6 +107,8 @@ def test_each_token_of_both_variants_is_sent_once(live_client: TestClient, fitte
     for arm in ("baseline", "steered"):
         positions = [data["position"] for _, data in seen if data.get("variant") == arm]
         assert positions == list(range(len(positions)))
+    (loaded,) = live_client.get("/api/health").json()["language_models"]
+    assert (loaded["device"], loaded["dtype"]) == ("cpu", "float32")
 
 
 @pytest.mark.parametrize("seed", [2**53 - 1, 18_446_688_736_430])
@@ -138,26 +121,23 @@ def test_the_largest_seeds_reproduce_their_texts(live_client: TestClient, seed: 
 
 @pytest.mark.parametrize("path", ["steering", "steering/sweep"])
 def test_a_queued_request_is_told_its_position(fitted: World, path: str) -> None:
-    edits = [{"expert": 3, "mode": "add", "strength": 1.0}]
     with TestClient(create_app(Settings(data=fitted.data, device="cpu", batch_rows=4))) as client:
-        sampling = {"max_tokens": 60, "temperature": 0}
-        with client.stream("POST", f"{RUN}/steering", json={"prompt": PROMPT, "sampling": sampling}) as running:
+        body: dict[str, Any] = {"prompt": PROMPT, "sampling": {"max_tokens": 60, "temperature": 0}}
+        with client.stream("POST", f"{RUN}/steering", json=body) as running:
             lines = running.iter_lines()
             next(lines)
-            answer = client.post(f"{RUN}/{path}", json={"prompt": PROMPT, "edits": edits, "sampling": GREEDY})
+            answer = client.post(f"{RUN}/{path}", json={"prompt": PROMPT, "edits": [EDIT], "sampling": GREEDY})
     assert '"queue_position":' in answer.text
     assert "event: error" not in answer.text
     assert "event: done" in answer.text
 
 
 def test_a_sweep_has_a_control_from_the_index(live_client: TestClient) -> None:
-    edits = [{"expert": 3, "mode": "add", "strength": 1.0}]
-    body = {"prompt": PROMPT, "edits": edits, "sampling": GREEDY, "strengths": [0, 2]}
+    body = {"prompt": PROMPT, "edits": [EDIT], "sampling": GREEDY, "strengths": [0, 2]}
     done = json.loads(live_client.post(f"{RUN}/steering/sweep", json=body).text.rsplit("data: ", 1)[1])
     assert done["control"] != 3
     assert [point["strength"] for point in done["points"]] == [0, 2]
-    row = live_client.get(f"{RUN}/experts/{done['control']}").json()["row"]
-    assert row["active_tokens"] > 0
+    assert live_client.get(f"{RUN}/experts/{done['control']}").json()["row"]["active_tokens"] > 0
 
 
 def test_nan_is_sent_as_null(live_client: TestClient) -> None:
@@ -233,18 +213,18 @@ def test_damaged_weights_are_a_server_error(fitted: World, tmp_path: Path) -> No
 
 
 def test_generations_take_turns(engine: InferenceService) -> None:
-    async def take_turns() -> list[int]:
-        finished: list[int] = []
+    finished: list[int] = []
 
-        async def read(name: int, max_tokens: int) -> None:
-            async for _ in generation(engine, max_tokens):
-                pass
-            finished.append(name)
+    async def read(max_tokens: int) -> None:
+        async for _ in generation(engine, max_tokens):
+            pass
+        finished.append(max_tokens)
 
-        await asyncio.gather(read(0, 60), read(1, 3))
-        return finished
+    async def take_turns() -> None:
+        await asyncio.gather(read(60), read(3))
 
-    assert asyncio.run(take_turns()) == [1, 0]
+    asyncio.run(take_turns())
+    assert finished == [3, 60]
 
 
 NO_MEMORY = (
@@ -261,11 +241,12 @@ class Exhausted:
 
     def __init__(self, error: Exception, patched: pytest.MonkeyPatch) -> None:
         self.error = error
+        self.is_met = False
         self.gone: list[bool] = []
         patched.setattr("mxd.trainer.utils.devices.free_cached_memory", lambda: self.gone.append(self.held() is None))
 
     def __call__(self, *_words: Any) -> Any:
-        tensor = torch.ones(3)
+        self.is_met, tensor = True, torch.ones(3)
         self.held = weakref.ref(tensor)
         raise type(self.error)(*self.error.args)  # new, because its traceback holds the tensor
 
@@ -278,24 +259,17 @@ class Exhausted:
 def test_out_of_memory_fails_only_one_request(
     live_client: TestClient, monkeypatch: pytest.MonkeyPatch, index: str, error: Exception
 ) -> None:
-    alone = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
-    original = getattr(RowBatch, index)
-    met: list[str] = []
-    exhausted = Exhausted(error, monkeypatch)
+    alone = events(live_client, edits=[EDIT])
+    original, exhausted = getattr(RowBatch, index), Exhausted(error, monkeypatch)
 
     def fails_once(batch: RowBatch, *words: Any) -> Any:
-        if not met:
-            met.append(index)
-            exhausted()
-        return original(batch, *words)
+        return original(batch, *words) if exhausted.is_met else exhausted()
 
     monkeypatch.setattr(RowBatch, index, fails_once)
-    body = {"prompt": PROMPT, "sampling": GREEDY, "edits": [{"expert": 3, "mode": "add", "strength": 30.0}]}
-    answer = live_client.post(f"{RUN}/steering", json=body)
-    assert met
+    answer = live_client.post(f"{RUN}/steering", json={"prompt": PROMPT, "sampling": GREEDY, "edits": [EDIT]})
     assert "out of memory for this request. Shorten the prompt" in answer.text
     assert "out-of-memory" in answer.text
-    again = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
+    again = events(live_client, edits=[EDIT])
     assert exhausted.gone == [True]
     assert [data for name, data in again if name == "token"] == [data for name, data in alone if name == "token"]
 
@@ -306,18 +280,11 @@ def test_a_step_that_runs_out_of_memory_is_repeated(fitted: World, monkeypatch: 
     batches = [RowBatch(language_model), RowBatch(language_model)]
     for batch in batches:
         batch.join([SequenceState([5, 6, 7])], [(0, SequenceState([5, 6, 7, 8]))])
-    update = GrowableLayer.update
-    seen: list[object] = []
-
-    def fails_late(layer: GrowableLayer, *words: Any, **settings: Any) -> Any:
-        seen.append(layer)
-        if len(seen) == 3:
-            raise MemoryError
-        return update(layer, *words, **settings)
-
-    monkeypatch.setattr(GrowableLayer, "update", fails_late)
-    with pytest.raises(MemoryError):
-        batches[0].step()
+    with monkeypatch.context() as patched:
+        update = Mock(side_effect=[DEFAULT, DEFAULT, MemoryError], wraps=GrowableLayer.update)
+        patched.setattr(GrowableLayer, "update", lambda layer, *words, **settings: update(layer, *words, **settings))
+        with pytest.raises(MemoryError):
+            batches[0].step()
     actual, wanted = (batch.step().logits_BV for batch in batches)
     assert torch.equal(actual, wanted)
 
@@ -395,3 +362,98 @@ def test_endless_chat_templates_hold_no_thread_of_others(client: TestClient) -> 
     assert others < WAIT_SECONDS
     assert {(status, has_time) for status, has_time, _ in answers} == {(400, False), (503, True)}
     assert max(seconds for *_, seconds in answers) < TIMEOUT_SECONDS
+
+
+MAX_ROWS = 4
+WORKER_SECONDS = 30.0
+
+
+@pytest.fixture
+def small_run(fitted: World) -> Run:
+    return Run.load("small", fitted.data)
+
+
+def steering_request(small_run: Run, ended: Callable[[], None]) -> GenerationRequest:
+    """A request for one pair of three tokens; ``ended`` is called after its last delivery."""
+    config = SteeringConfig(prompt="the old fox", sampling=Sampling(max_tokens=3, temperature=0))
+
+    def prepare(language_model: LanguageModel) -> Generation:
+        return prepare_generation(JobContext(language_model, [small_run], 64, Event()), config, {})
+
+    def deliver(delivery: Delivery) -> None:
+        assert not isinstance(delivery, BaseException), delivery
+        if delivery is None:
+            ended()
+
+    return GenerationRequest(prepare, max_rows(config), deliver)
+
+
+def generate_together(small_run: Run, model_worker: ModelWorker, number: int) -> None:
+    """Generate ``number`` texts in one batch and wait for the end of the batch's last turn."""
+    model_worker.call(lambda language_model: None).result(WORKER_SECONDS)  # loads the language model
+    hold, ended = Event(), [Event() for _ in range(number)]
+    held = model_worker.call(lambda language_model: hold.wait(WORKER_SECONDS))
+    for one in ended:
+        model_worker.generate(steering_request(small_run, one.set))
+    hold.set()
+    assert held.result(WORKER_SECONDS)
+    assert all(one.wait(WORKER_SECONDS) for one in ended)
+    model_worker.call(lambda language_model: None).result(WORKER_SECONDS)
+
+
+def test_memory_is_returned_after_a_large_batch_only(small_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    trim = Mock()
+    monkeypatch.setattr(worker, "trim_freed_memory", trim)
+    rows = steering_request(small_run, lambda: None).rows
+    with closing(ModelWorker(small_run.language_model_source, "cpu", MAX_ROWS * rows)) as model_worker:
+        for number, calls in ((1, 0), (MAX_ROWS, 1), (1, 1)):
+            generate_together(small_run, model_worker, number)
+            assert trim.call_count == calls
+
+
+def test_a_sweep_reports_each_strength_and_stops_between_two(small_run: Run) -> None:
+    edits = (Edit(expert=1, mode="add", strength=1.0),)
+    config = StrengthSweepConfig(prompt="the old fox", edits=edits, strengths=(0, 1, 2))
+    context = JobContext(LanguageModel.load(small_run.language_model_source, "cpu"), [small_run], 64, Event())
+    deliveries: list[Delivery] = []
+
+    def deliver(delivery: Delivery) -> None:
+        deliveries.append(delivery)
+        request.cancelled.set()
+
+    request = GenerationRequest(lambda _: prepare_generation(context, config, {}), max_rows(config), deliver)
+    with closing(ModelWorker(small_run.language_model_source, "cpu", MAX_ROWS)) as model_worker:
+        model_worker.generate(request)
+        generate_together(small_run, model_worker, 1)  # runs after the sweep has left the batch
+    (only,) = deliveries
+    assert isinstance(only, tuple)
+    (progress,) = only
+    assert isinstance(progress, StrengthSweepProgressEvent)
+    assert [each.strength for each in progress.texts] == [0.0]
+
+
+def test_closing_ends_the_requests_that_wait_and_run(small_run: Run) -> None:
+    model_worker = ModelWorker(small_run.language_model_source, "cpu", MAX_ROWS)
+    model_worker.call(lambda language_model: None).result(WORKER_SECONDS)
+    hold, held, deliveries = Event(), Event(), [[], []]  # type: tuple[Event, Event, list[list[Delivery]]]
+
+    def wait(_language_model: LanguageModel) -> None:
+        held.set()
+        hold.wait(WORKER_SECONDS)
+
+    calls = [model_worker.call(wait), model_worker.call(lambda _: None)]
+    for received in deliveries:
+        request = steering_request(small_run, lambda: None)
+        request.deliver = received.append
+        model_worker.generate(request)
+    assert held.wait(WORKER_SECONDS)
+    model_worker.close()
+    hold.set()
+    calls[0].result(WORKER_SECONDS)
+    assert calls[1].cancelled()
+    for (answer,) in deliveries:
+        assert isinstance(answer, BusyError) and "stopping" in str(answer)
+    with pytest.raises(BusyError, match="stopping"):
+        model_worker.call(lambda _: None)
+    with pytest.raises(BusyError, match="stopping"):
+        model_worker.generate(steering_request(small_run, lambda: None))

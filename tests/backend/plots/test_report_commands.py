@@ -39,24 +39,14 @@ from tests.helpers.databases import ACTIVE, steering_strength
 from tests.helpers.runs import World, small_world
 
 CONFIG = TrainConfig(
-    name="a-run",
-    language_model="some folder/model",
-    language_model_dtype="bfloat16",
-    layer=3,
+    name="a-run", language_model="some folder/model", language_model_dtype="bfloat16", layer=3,
     text=TextConfig(dataset="my text.jsonl", column="body", context_length=64, on_short_text="repeat"),
-    tokens=4096,
-    method="molt",
-    num_experts=512,
-    k=8,
-    rank=5,
-    init="random",
+    tokens=4096, method="molt", num_experts=512, k=8, rank=5, init="random", seed=1, data_seed=0,
     optimizer=OptimizerConfig(
         learning_rate=2e-3, warmup_ratio=0.1, decay_ratio=0.2, batch_tokens=512, buffer_tokens=2048
     ),
     regularization=RegularizationConfig(k_spread=0.5, load_balance_weight=0.01),
-    seed=1,
-    data_seed=0,
-)
+)  # fmt: skip
 
 
 def typed(config: TrainConfig) -> Any:
@@ -114,88 +104,66 @@ def test_commands_of_expert_measurements_have_their_settings(tmp_path: Path) -> 
     world.database.dispose()
 
 
-ALL = ("training", "density-activation", "density-histogram")
-
-
-def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
-    answer = client.get(f"/api/figures/{name}", params={"run": "first", **query})
+def figure(client: TestClient, name: str) -> dict[str, Any]:
+    answer = client.get(f"/api/figures/{name}", params={"run": "first"})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_figure_is_valid_and_without_colours(client: TestClient, name: str) -> None:
-    found = figure(client, name)
-    go.Figure(data=found["data"], layout=found["layout"])
-    assert "color" not in json.dumps(found)
-    assert "template" not in found["layout"]
-    assert all("role" in trace["meta"] for trace in found["data"])
+def test_figures_are_valid_and_without_colours(client: TestClient) -> None:
+    training, scatter, histogram, steering = (
+        figure(client, name) for name in ("training", "density-activation", "density-histogram", "steering")
+    )
+    for found in (training, scatter, histogram):
+        go.Figure(data=found["data"], layout=found["layout"])
+        assert "color" not in json.dumps(found)
+        assert "template" not in found["layout"]
+        assert all("role" in trace["meta"] for trace in found["data"])
+    assert [trace["meta"]["role"] for trace in training["data"]] == ["normalized_mse", "dead_share", "l0"]
+    assert training["data"][0]["y"] == [0.2, 0.1, pytest.approx(10 / 150)]
+    assert training["layout"]["yaxis"]["type"] == "log"
+    assert sum(histogram["data"][0]["y"]) == ACTIVE
+    assert histogram["data"][0]["customdata"][-1][1] == 100, "densities are in percent"
+    assert len(histogram["layout"]["shapes"]) == 1, "K/N is marked"
+    assert steering["total"] == 0
+    assert "mxd evaluate-steering first" in steering["title"]
 
 
-def test_training_has_a_curve_for_each_measure(client: TestClient) -> None:
-    found = figure(client, "training")
-    assert [trace["meta"]["role"] for trace in found["data"]] == ["normalized_mse", "dead_share", "l0"]
-    assert found["data"][0]["y"] == [0.2, 0.1, pytest.approx(10 / 150)]
-    assert found["layout"]["yaxis"]["type"] == "log"
-
-
-def test_a_large_scatter_plot_is_sampled_with_a_note(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Session(own) as session:
-        run = find_run(session, "first")
-        whole = figures.density_activation(session, run)
-        assert (whole.drawn, whole.total) == (ACTIVE, ACTIVE)
-        monkeypatch.setattr(figures, "MAX_POINTS", 30)
-        part = figures.density_activation(session, run)
-        assert (part.drawn, part.total) == (30, ACTIVE)
-        assert part == figures.density_activation(session, run)
-
-
-def test_a_cached_figure_follows_label_changes(own_client: TestClient) -> None:
+def test_a_scatter_plot_is_sampled_and_follows_labels(
+    own: Engine, own_client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = figure(own_client, "density-activation")
     own_client.patch("/api/runs/first/experts/3", json={"label": "foxes"})
     after = figure(own_client, "density-activation")
     assert [3, None] in before["data"][0]["customdata"]
     assert [3, "foxes"] in after["data"][0]["customdata"]
-
-
-def test_the_density_histogram_counts_every_active_expert(client: TestClient) -> None:
-    histogram = figure(client, "density-histogram")
-    assert sum(histogram["data"][0]["y"]) == ACTIVE
-    assert histogram["data"][0]["customdata"][-1][1] == 100, "densities are in percent"
-    assert len(histogram["layout"]["shapes"]) == 1, "K/N is marked"
+    assert (after["drawn"], after["total"]) == (ACTIVE, ACTIVE)
+    monkeypatch.setattr(figures, "MAX_POINTS", 30)
+    with Session(own) as session:
+        part, again = (figures.density_activation(session, find_run(session, "first")) for _ in range(2))
+    assert (part.drawn, part.total) == (30, ACTIVE)
+    assert part == again
 
 
 def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, own_client: TestClient) -> None:
+    def note() -> str:
+        chapters = own_client.get("/api/runs/first/report").json()["chapters"]
+        (section,) = next(one["sections"] for one in chapters if one["key"] == "steering")
+        return str(section["figure"]["note"])
+
     with Session(own) as session, session.begin():
         for expert, kl in ((3, 0.1), (4, 0.2), (5, 0.9)):
             session.add(steering_strength(1, expert, "none", 0.0, 0.0))
             kinds = ("expert", "random_expert", "random_direction")
             session.add_all(steering_strength(1, expert, kind, 2.0, kl) for kind in kinds)
-    figure = own_client.get("/api/figures/steering", params={"run": "first"}).json()
-    assert figure["drawn"] == 3
-    assert [trace["name"] for trace in figure["data"][:3]] == [
-        "Expert",
-        "Random expert of its density",
-        "Random direction",
-    ]
-    assert (figure["data"][0]["x"], figure["data"][0]["y"]) == ([0.0, 2.0], [0.0, 0.2])
-    assert len(figure["data"]) == 12
-    assert _steering_note(own_client) == "3 experts"
+    found = figure(own_client, "steering")
+    assert (found["drawn"], len(found["data"])) == (3, 12)
+    names = [trace["name"] for trace in found["data"][:3]]
+    assert names == ["Expert", "Random expert of its density", "Random direction"]
+    assert (found["data"][0]["x"], found["data"][0]["y"]) == ([0.0, 2.0], [0.0, 0.2])
+    assert note() == "3 experts"
     with Session(own) as session, session.begin():
         settings = SteeringEvaluationConfig().model_dump(mode="json")
         session.add(MeasurementRecord(run_id=1, command="evaluate-steering", settings=settings))
-    assert _steering_note(own_client) == "3 experts, 3 samples of 24 tokens for each of 3 prompts per strength"
-
-
-def _steering_note(client: TestClient) -> str:
-    chapters = client.get("/api/runs/first/report").json()["chapters"]
-    (section,) = next(one["sections"] for one in chapters if one["key"] == "steering")
-    note: str = section["figure"]["note"]
-    return note
-
-
-def test_a_missing_measurement_names_its_command(client: TestClient) -> None:
-    answer = client.get("/api/figures/steering", params={"run": "first"})
-    assert (answer.status_code, answer.json()["total"]) == (200, 0)
-    assert "mxd evaluate-steering first" in answer.json()["title"]
+    assert note() == "3 experts, 3 samples of 24 tokens for each of 3 prompts per strength"

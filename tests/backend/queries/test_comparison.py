@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from sqlalchemy import Engine, delete, update
 from torch import Tensor
 
 from mxd.backend.api.app import create_app
-from mxd.backend.database.engine import open_database
-from mxd.backend.queries.matching import Directions, Spread, Vectors, match, token_shares
+from mxd.backend.database.engine import opened
+from mxd.backend.queries.matching import Directions, Vectors, match, token_shares
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import MeasurementRecord, RecurrenceRecord
@@ -41,19 +41,17 @@ def pair_client(fitted: World, tmp_path_factory: pytest.TempPathFactory) -> Iter
     language model with other tokens."""
     data = tmp_path_factory.mktemp("pair") / "data"
     shutil.copytree(fitted.data, data)
-    database = open_database(sqlite_url(data))
-    for name in COPIES:
-        permuted_copy(Run.load("small", data), name, ORDER, database)
+    with opened(sqlite_url(data)) as database:
+        for name in COPIES:
+            permuted_copy(Run.load("small", data), name, ORDER, database)
+        with database.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM indexes WHERE run_id = (SELECT id FROM runs WHERE name = 'bare')")
     change(data / "runs" / "elsewhere", layer=0)
     change(data / "runs" / "foreign", language_model="tiny-other")
     other_tokens = data / "runs" / "foreign" / "tokenizer"
-    tokenizer = byte_tokenizer()
-    tokenizer.save_pretrained(other_tokens)
+    byte_tokenizer().save_pretrained(other_tokens)
     known = (other_tokens / "tokenizer.json").read_text("utf-8")
     (other_tokens / "tokenizer.json").write_text(known.replace('"a":', '"aa":'), "utf-8")
-    with database.begin() as connection:
-        connection.exec_driver_sql("DELETE FROM indexes WHERE run_id = (SELECT id FROM runs WHERE name = 'bare')")
-    database.dispose()
     with TestClient(create_app(Settings(data=data, frontend=data / "dist", device="cpu"))) as it:
         yield it
 
@@ -82,73 +80,51 @@ def test_experts_of_a_permuted_copy_are_matched(pair_client: TestClient) -> None
 
 def test_runs_of_different_layers_are_matched_by_tokens(pair_client: TestClient) -> None:
     answer = compared(pair_client, "elsewhere")
-    assert answer["by"] == "tokens"
+    assert (answer["by"], answer["mutual_share"]) == ("tokens", 1)
     assert answer["median_cosine"] == pytest.approx(1, abs=1e-5)
-    assert answer["mutual_share"] == 1
     assert answer["chance_cosine"] < 1
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
+def test_incomparable_runs_are_errors(pair_client: TestClient) -> None:
+    for path, status, said in (
         ("small/comparison/none", 404, "Unknown run 'none'."),
         ("none/comparison/small", 404, "Unknown run 'none'."),
         ("small/comparison/small", 400, "small cannot be compared with itself"),
         ("small/comparison/bare", 404, "Run 'bare' is not indexed. Run 'mxd index bare"),
         ("bare/comparison/small", 404, "Run 'bare' is not indexed. Run 'mxd index bare"),
         ("small/comparison/foreign", 400, "The language models of 'small' and 'foreign' have different tokenizers"),
-    ],
-)
-def test_incomparable_runs_are_errors(pair_client: TestClient, path: str, status: int, said: str) -> None:
-    answer = pair_client.get(f"/api/runs/{path}")
-    assert answer.status_code == status
-    assert answer.json()["error"]["message"].startswith(said)
+    ):
+        answer = pair_client.get(f"/api/runs/{path}")
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"].startswith(said)
 
 
 # ---------------------------------------------------------------- against looking at all pairs
 
 
-def gates(generator: np.random.Generator, experts: int) -> tuple[Vectors, Tensor]:
-    """Some rows of a random gate, and these as a plain table."""
-    weight_ND = torch.from_numpy(generator.normal(0.3, 1, (experts * 2, 24)).astype(np.float32))
-    chosen_E = torch.arange(0, experts * 2, 2)
-    return Directions(lambda ids_E: weight_ND[ids_E], chosen_E), weight_ND[chosen_E]
+def two_gates(generator: np.random.Generator) -> tuple[Vectors, Vectors, Tensor, Tensor]:
+    """Some rows of two random gates, and these as plain tables."""
+    weights = [torch.from_numpy(generator.normal(0.3, 1, (count, 24)).astype(np.float32)) for count in (74, 106)]
+    one, other = (Directions(weight_ND.__getitem__, torch.arange(0, len(weight_ND), 2)) for weight_ND in weights)
+    return one, other, weights[0][::2], weights[1][::2]
 
 
-def spreads(generator: np.random.Generator, experts: int) -> list[Spread]:
-    """Random shares of up to six of thirty tokens for each expert."""
-    chosen = [generator.choice(30, generator.integers(1, 7), replace=False) for _ in range(experts)]
-    return [[(int(token), float(generator.uniform(0.05, 0.5))) for token in tokens] for tokens in chosen]
-
-
-def plain(spread: Sequence[Spread]) -> Tensor:
-    """Shares as a table with a column a token."""
-    table = torch.zeros(len(spread), 30)
-    for row, pairs in enumerate(spread):
-        for token, share in pairs:
-            table[row, token] = share
-    return table
-
-
-def two_gates() -> tuple[Vectors, Vectors, Tensor, Tensor]:
-    generator = np.random.default_rng(0)
-    (one, one_ED), (other, other_ED) = gates(generator, 37), gates(generator, 53)
-    return one, other, one_ED, other_ED
-
-
-def two_token_shares() -> tuple[Vectors, Vectors, Tensor, Tensor]:
-    generator = np.random.default_rng(1)
-    one, other = spreads(generator, 37), spreads(generator, 53)
-    return *token_shares(one, other), plain(one), plain(other)
+def two_token_shares(generator: np.random.Generator) -> tuple[Vectors, Vectors, Tensor, Tensor]:
+    """Shares of up to six of thirty tokens for each expert of two runs, and these as tables with a column a token."""
+    tables = [torch.from_numpy(generator.uniform(0.05, 0.5, (count, 30))).float() for count in (37, 53)]
+    for row in (row for table in tables for row in table):
+        row[generator.permutation(30)[generator.integers(1, 7) :]] = 0
+    one, other = ([[(int(token), float(row[token])) for token in row.nonzero()] for row in table] for table in tables)
+    return *token_shares(one, other), tables[0], tables[1]
 
 
 @pytest.mark.parametrize("made", [two_gates, two_token_shares])
-def test_matches_equal_a_search_of_all_pairs(
-    made: Callable[[], tuple[Vectors, Vectors, Tensor, Tensor]], monkeypatch: pytest.MonkeyPatch
+def test_matches_equal_those_of_all_pairs(
+    made: Callable[[np.random.Generator], tuple[Vectors, Vectors, Tensor, Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("QUERIES_PER_BLOCK", "EXPERTS_PER_BLOCK"):
         monkeypatch.setattr(f"mxd.backend.queries.matching.{name}", 7)
-    one, other, one_ED, other_ED = made()
+    one, other, one_ED, other_ED = made(np.random.default_rng(0))
     places = torch.tensor([5, 0, 36, 11, 12, 30, 2, 17, 9])
     cosines = torch.nn.functional.cosine_similarity(one_ED[:, None], other_ED[None], dim=2)
     found = match(one, other, places)
@@ -156,8 +132,7 @@ def test_matches_equal_a_search_of_all_pairs(
     torch.testing.assert_close(found.nearest.cosines_Q, best)
     assert found.nearest.places_Q.tolist() == where.tolist()
     assert found.mutual_Q.tolist() == (cosines[:, where].argmax(dim=0) == places).tolist()
-    assert any(found.mutual_Q.tolist())
-    assert not all(found.mutual_Q.tolist())
+    assert set(found.mutual_Q.tolist()) == {True, False}
     assert -1 <= found.chance_cosine <= 1
     assert match(one, other, places).chance_cosine == found.chance_cosine
 
@@ -184,25 +159,16 @@ def test_the_chance_level_keeps_shared_components() -> None:
     assert found.chance_cosine == pytest.approx(float(found.nearest.cosines_Q.median()), abs=0.01)
 
 
-def found(expert: int) -> int | None:
-    """Number of other runs in which an expert of the database was found again."""
-    return (2, 1, 0)[expert % 3] if expert < COMPARED else None
-
-
-def test_an_expert_has_the_number_of_other_runs_that_found_it(client: TestClient) -> None:
+def test_experts_are_ordered_by_the_number_of_other_runs_that_found_them(client: TestClient) -> None:
+    """Ties are ordered by similarity, and experts without a comparison come last."""
+    found = [(2, 1, 0)[expert % 3] for expert in range(COMPARED)]
     rows = all_pages(client, sort="expert", order="asc", limit=50)
-    assert [row["recurrence"] for row in rows] == [found(expert) for expert in range(NUM_EXPERTS)]
-    assert {row["compared_runs"] for row in rows[:COMPARED]} == {2}
-    assert {row["compared_runs"] for row in rows[COMPARED:]} == {None}
-
-
-def test_ties_are_ordered_by_similarity_and_experts_without_a_comparison_come_last(client: TestClient) -> None:
-    for order, sign in (("desc", -1), ("asc", 1)):
-        rows = all_pages(client, sort="recurrence", order=order, limit=9)
-        experts = [row["expert"] for row in rows]
-        compared = sorted(range(COMPARED), key=lambda expert: sign * (found(expert) + 0.5 + expert % 4 / 10))  # type: ignore[operator]
-        keys = [(found(expert), expert % 4) for expert in compared]
-        assert [(found(expert), expert % 4) for expert in experts[:COMPARED]] == keys
+    assert [row["recurrence"] for row in rows] == found + [None] * (NUM_EXPERTS - COMPARED)
+    assert [row["compared_runs"] for row in rows] == [2] * COMPARED + [None] * (NUM_EXPERTS - COMPARED)
+    keys = [(found[expert], expert % 4) for expert in range(COMPARED)]
+    for order in ("desc", "asc"):
+        experts = [row["expert"] for row in all_pages(client, sort="recurrence", order=order, limit=9)]
+        assert [keys[expert] for expert in experts[:COMPARED]] == sorted(keys, reverse=order == "desc")
         assert set(experts[COMPARED:]) == set(range(COMPARED, NUM_EXPERTS))
 
 

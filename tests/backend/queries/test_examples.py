@@ -1,18 +1,14 @@
 """Contexts and co-active experts over HTTP: paging, packed columns, plain counting."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import given
-from hypothesis import strategies as st
-from sqlalchemy.dialects import sqlite
 
-from mxd.backend.queries.coactivation import MIN_EVENTS, SHIFTS, CoactivationIndex, Shift
-from mxd.backend.queries.examples import active_in
-from mxd.trainer.storage.database.column_types import ACTIVE, PackedActive
+from mxd.backend.queries.coactivation import MIN_EVENTS, SHIFTS, CoactivationIndex, Companion, Shift
 from mxd.trainer.utils.bootstrap import wilson_interval
 from tests.helpers.databases import PER_EXPERT, SENTENCES
 from tests.helpers.language_models import byte_tokenizer
@@ -33,37 +29,17 @@ def all_contexts(client: TestClient, **query: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, PER_EXPERT, 100])
-def test_pages_contain_all_examples_in_order(client: TestClient, limit: int) -> None:
+def test_pages_contain_all_examples_in_order_with_the_tokens_of_their_sequences(client: TestClient, limit: int) -> None:
     found = all_contexts(client, limit=limit)
     places = [(context["bin"], context["rank"]) for context in found]
     assert places == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
-
-
-def test_examples_of_one_bin(client: TestClient) -> None:
-    assert {context["bin"] for context in all_contexts(client, bin=1, limit=2)} == {1}
+    assert all_contexts(client, bin=1, limit=limit) == found[4:]
     assert all_contexts(client, bin=2) == []
-
-
-def test_tokens_are_those_of_the_sequence_and_the_peak_is_active(client: TestClient) -> None:
-    for context in all_contexts(client):
+    for context in found:
         sentence = SENTENCES[context["sequence"]]
         assert context["token_ids"] == byte_tokenizer()(sentence)["input_ids"][:16]
         assert "".join(context["tokens"]) == sentence[:16]
-        assert len(context["tokens"]) == len(context["token_ids"])
         assert [context["position"], context["activation"], 2] in context["active"]
-
-
-tokens = st.tuples(st.integers(0, 2**16 - 1), st.floats(2.0**-60, 2.0**60, width=32), st.integers(0, 2**16 - 1))
-
-
-@given(st.lists(tokens, max_size=20))
-def test_packed_tokens_round_trip(values: list[tuple[int, float, int]]) -> None:
-    values = sorted(values, key=lambda value: value[0])  # by position, as they are written
-    packed = PackedActive().process_bind_param(np.array(values, ACTIVE).tobytes(), sqlite.dialect())
-    assert packed is not None
-    found = active_in(packed)
-    assert [(position, rank) for position, _, rank in found] == [(position, rank) for position, _, rank in values]
-    assert [activation for _, activation, _ in found] == pytest.approx([value for _, value, _ in values], rel=1e-6)
 
 
 EXPERTS, SEQUENCES, LENGTH = 12, 9, 7
@@ -76,26 +52,27 @@ def active() -> list[list[int]]:
     return [generator.choice(EXPERTS, generator.integers(0, 5), replace=False).tolist() for _ in range(63)]
 
 
+def index_of(active: list[list[int]], texts: int, ends: Callable[[int], bool]) -> CoactivationIndex:
+    """The index of experts on each token, whose texts are taken in turn and whose sequences end at some places."""
+    places = range(len(active))
+    counts, experts = [len(each) for each in active], [expert for each in active for expert in each]
+    of_texts, last = np.array([place % texts for place in places]), np.array([ends(place) for place in places])
+    return CoactivationIndex(of_texts, last, np.array(counts), np.array(experts), max(experts) + 1)
+
+
 @pytest.fixture(scope="module")
 def sample(active: list[list[int]]) -> CoactivationIndex:
-    return CoactivationIndex(
-        np.arange(len(active)) % 5,
-        np.arange(len(active)) % LENGTH == LENGTH - 1,
-        np.array([len(experts) for experts in active]),
-        np.array([expert for experts in active for expert in experts]),
-        EXPERTS,
-    )
+    return index_of(active, 5, lambda place: place % LENGTH == LENGTH - 1)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-def test_coactivations_are_counted_within_sequences(
+def test_coactivations_of_sequences(
     sample: CoactivationIndex, active: list[list[int]], shift: Shift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mxd.backend.queries.coactivation.MIN_EVENTS", len(active))
     for expert in range(EXPERTS):
-        places = [
-            place for place, experts in enumerate(active) if expert in experts and 0 <= place % LENGTH + shift < LENGTH
-        ]
+        active_at = [place for place, experts in enumerate(active) if expert in experts]
+        places = [place for place in active_at if 0 <= place % LENGTH + shift < LENGTH]
         counts = Counter(other for place in places for other in active[place + shift])
         if shift == 0:
             del counts[expert]
@@ -104,39 +81,29 @@ def test_coactivations_are_counted_within_sequences(
         assert {one.shared.of_tokens for one in found} <= {len(places)}
         overlaps = [one.jaccard for one in found]
         assert overlaps == sorted(overlaps, reverse=True)
-        assert all(
-            one.shared.share is None and one.shared.share_interval is None and one.shared.lift is None for one in found
-        )
+        assert {(one.shared.share, one.shared.share_interval, one.shared.lift) for one in found} <= {(None, None, None)}
 
 
-def pair(both: int, alone: int, other: int) -> CoactivationIndex:
-    """Expert 0 on ``both + alone`` of 1,000 tokens; expert 1 on ``both`` of these and on ``other`` more."""
+def pair(both: int, alone: int, other: int) -> list[Companion]:
+    """Companions of expert 0, on ``both + alone`` of 1,000 tokens; expert 1 is on ``both`` and on ``other`` more."""
     active = [[0, 1]] * both + [[0]] * alone + [[1]] * other
     active += [[2]] * (1000 - len(active))
-    experts = [expert for tokens in active for expert in tokens]
-    return CoactivationIndex(
-        np.zeros(1000, np.int64), np.arange(1000) == 999, np.array([len(each) for each in active]), np.array(experts), 3
-    )
+    return list(index_of(active, 1, lambda place: place == 999).companions(0, 0, 3))
 
 
 def test_shares_need_enough_active_tokens() -> None:
-    (few,) = pair(both=10, alone=MIN_EVENTS - 11, other=0).companions(0, 0, 3)
-    assert (few.shared.tokens, few.shared.of_tokens, few.shared.share, few.shared.share_interval, few.shared.lift) == (
-        10,
-        MIN_EVENTS - 1,
-        None,
-        None,
-        None,
-    )
-    (enough,) = pair(both=10, alone=MIN_EVENTS - 10, other=0).companions(0, 0, 3)
+    (few,) = pair(both=10, alone=MIN_EVENTS - 11, other=0)
+    assert (few.shared.tokens, few.shared.of_tokens) == (10, MIN_EVENTS - 1)
+    assert (few.shared.share, few.shared.share_interval, few.shared.lift) == (None, None, None)
+    (enough,) = pair(both=10, alone=MIN_EVENTS - 10, other=0)
     assert enough.shared.share == pytest.approx(10 / MIN_EVENTS)
     assert enough.shared.share_interval == wilson_interval(10 / MIN_EVENTS, MIN_EVENTS)
     assert enough.shared.lift == pytest.approx(10 / MIN_EVENTS / 0.01)
 
 
 def test_companions_are_active_more_often_than_elsewhere() -> None:
-    assert pair(both=50, alone=50, other=100).companions(0, 0, 3)[0].expert == 1
-    assert pair(both=50, alone=50, other=450).companions(0, 0, 3) == []  # on half of all tokens as well
+    assert pair(both=50, alone=50, other=100)[0].expert == 1
+    assert pair(both=50, alone=50, other=450) == []  # on half of all tokens as well
 
 
 def test_tokens_are_compared_by_cosine(sample: CoactivationIndex, active: list[list[int]]) -> None:

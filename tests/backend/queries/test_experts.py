@@ -1,4 +1,4 @@
-"""Experts over HTTP: paging in any order, filters, one in full, its neighbours, its random examples."""
+"""Experts over HTTP: paging in any order, filters, one in full, its random examples; pages see every write."""
 
 import random
 from collections import Counter
@@ -11,9 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine, delete, update
 from sqlalchemy.orm import Session
 
+from mxd.backend.api.app import create_app
 from mxd.backend.database.engine import reading
 from mxd.backend.queries.automatic_labels import accuracy_interval
 from mxd.backend.queries.examples import Draw, draw_examples
@@ -22,8 +23,11 @@ from mxd.backend.schemas.experts import (
     ExpertSort,
     Order,
 )
+from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from tests.helpers.databases import ACTIVE, NUM_EXPERTS
+from mxd.trainer.storage.database.open import delete_index, writing
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord
+from tests.helpers.databases import ACTIVE, NUM_EXPERTS, automatic_label
 
 SORTS: tuple[ExpertSort, ...] = tuple(sort for sort in get_args(ExpertSort) if sort != "label")
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -72,19 +76,16 @@ def test_pages_contain_all_experts_in_order(client: TestClient, sort: ExpertSort
     min_max_activation=st.none() | st.sampled_from([0.0, 2.0, 4.0, 9.0]),
     min_recurrence=st.none() | st.integers(0, 3),
 )
-def test_filters_return_matching_experts_only(
-    client: TestClient, sort: str, order: str, limit: int, **filters: Any
-) -> None:
-    given_filters = {name: value for name, value in filters.items() if value is not None}
-    rows = all_pages(client, sort=sort, order=order, limit=limit, **given_filters)
-    whole = whole_list(client, sort, order)
-    assert rows == [
+def test_filters_return_matching_experts(client: TestClient, sort: str, order: str, limit: int, **filters: Any) -> None:
+    wanted = {name: value for name, value in filters.items() if value is not None}
+    low, high = wanted.get("min_density", -1), wanted.get("max_density", 2)
+    strongest, found = wanted.get("min_max_activation", -1), wanted.get("min_recurrence", -1)
+    assert all_pages(client, sort=sort, order=order, limit=limit, **wanted) == [
         row
-        for row in whole
-        if row["density"] >= given_filters.get("min_density", -1)
-        and row["density"] <= given_filters.get("max_density", 2)
-        and row["max_activation"] >= given_filters.get("min_max_activation", -1)
-        and (-1 if row["recurrence"] is None else row["recurrence"]) >= given_filters.get("min_recurrence", -1)
+        for row in whole_list(client, sort, order)
+        if low <= row["density"] <= high
+        and row["max_activation"] >= strongest
+        and (-1 if row["recurrence"] is None else row["recurrence"]) >= found
     ]
 
 
@@ -94,6 +95,7 @@ def test_the_token_filter_returns_experts_that_fire_on_it(client: TestClient, to
     whole = whole_list(client, "max_activation", "desc")
     assert rows == [row for row in whole if "c" in [top["text"] for top in row["top_tokens"]]]
     assert 0 < len(rows) < ACTIVE
+    assert [row["expert"] for row in all_pages(client, sort="expert", order="asc", among="5,140,2")] == [2, 5, 140]
 
 
 def test_a_cursor_of_another_order_is_rejected(client: TestClient) -> None:
@@ -139,11 +141,6 @@ def test_labelled_experts_come_first_in_both_orders(own_client: TestClient) -> N
         assert all(row["label"] is None for row in rows[3:])
 
 
-def test_a_list_of_experts_is_a_filter(client: TestClient) -> None:
-    rows = all_pages(client, sort="expert", order="asc", among="5,140,2")
-    assert [row["expert"] for row in rows] == [2, 5, 140]
-
-
 def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:
     label = {"labeller": "features", "balanced_accuracy": 0.7, "precision": None, "recall": 0.0, "test_examples": 10}
     # Wilson's interval of 4 of 10 is 0.168 to 0.687.
@@ -171,8 +168,8 @@ def test_the_first_draw_follows_the_bin_weights() -> None:
 
 
 def test_a_sample_ends_when_a_bin_is_exhausted() -> None:
-    assert draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0)).exhausted_bin == 1
-    assert len(draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0)).places) == 3
+    drawn = draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0))
+    assert (drawn.exhausted_bin, len(drawn.places)) == (1, 3)
     assert draw_examples({1: 0, 2: 4}, {}, 20, random.Random(0)) == Draw((), exhausted_bin=2)
 
 
@@ -187,12 +184,9 @@ def test_the_same_seed_returns_the_same_sample_over_http(own: Engine, own_client
     assert {tuple(sorted(order)) for order in orders} == {(0, 1, 2)}
     assert {example["bin"] for example in answers[0]["examples"]} == {1}
     assert answers[0]["sample"]["exhausted_bin"] is None
-
-
-def test_a_dead_expert_has_no_examples(client: TestClient) -> None:
-    answer = client.get("/api/runs/first/experts/150/examples?seed=0").json()
-    assert answer["sample"] == {"seed": 0, "active_tokens": 0, "exhausted_bin": None}
-    assert answer["examples"] == []
+    dead = own_client.get("/api/runs/first/experts/150/examples?seed=0").json()
+    assert dead["sample"] == {"seed": 0, "active_tokens": 0, "exhausted_bin": None}
+    assert dead["examples"] == []
 
 
 def test_steerable_experts_have_the_highest_steerability() -> None:
@@ -201,3 +195,89 @@ def test_steerable_experts_have_the_highest_steerability() -> None:
     columns = Columns(np.arange(100, 141), {"steerability": steerability})
     assert columns.most_steerable.tolist() == [139, 140]
     assert len(Columns(np.arange(3), {"steerability": np.full(3, np.nan)}).most_steerable) == 0
+
+
+EXPERTS = "/api/runs/first/experts"
+
+
+def automatic(expert: int, maker: str, accuracy: float, label: str = "Old\nfoxes") -> AutomaticLabelRecord:
+    return automatic_label(1, expert, maker, label, accuracy)
+
+
+def row(client: TestClient, expert: int) -> dict[str, Any]:
+    page = client.get(EXPERTS, params={"sort": "expert", "order": "asc", "limit": 200}).json()
+    found: dict[str, Any] = page["experts"][expert]
+    return found
+
+
+def test_two_servers_see_the_writes_of_each_other(own_settings: Settings) -> None:
+    apps = [create_app(own_settings) for _ in range(2)]
+    with TestClient(apps[0]) as one, TestClient(apps[1]) as other:
+        for writer, reader in ((one, other), (other, one)):
+            assert row(reader, 5)["tags"] == []
+            writer.patch(f"{EXPERTS}/5", json={"add_tags": ["odd"], "label": f"{writer is one}"})
+            assert row(reader, 5)["tags"] == row(writer, 5)["tags"] == ["odd"]
+            assert reader.get(EXPERTS, params={"tag": "odd"}).json()["matching"] == 1
+            assert reader.get(EXPERTS, params={"sort": "label"}).json()["experts"][0]["label"] == f"{writer is one}"
+            reader.patch(f"{EXPERTS}/5", json={"remove_tags": ["odd"]})
+            assert row(writer, 5)["tags"] == []
+
+
+def test_automatic_labels_are_added_and_removed(own: Engine, own_client: TestClient) -> None:
+    assert row(own_client, 3)["automatic"] is None
+    with writing(own) as session:
+        session.add_all([automatic(3, "features", 0.9), automatic(3, "other", 0.7, "Hounds")])
+    assert row(own_client, 3)["automatic"]["label"] == "Hounds"
+    found = own_client.get("/api/search", params={"runs": "first", "text": "HOUND"}).json()[0]["hits"]
+    assert (found[0]["expert"], found[0]["automatic"]["labeller"]) == (3, "other")
+    assert own_client.get(EXPERTS, params={"search": "hounds"}).json()["matching"] == 1
+    with writing(own) as session:
+        session.execute(delete(AutomaticLabelRecord).where(AutomaticLabelRecord.labeller == "other"))
+    assert row(own_client, 3)["automatic"]["label"] == "Old\nfoxes"
+    assert own_client.get(EXPERTS, params={"search": "old fox"}).json()["matching"] >= 1
+
+
+def test_experts_with_automatic_labels_follow_those_with_a_user_label(own: Engine, own_client: TestClient) -> None:
+    own_client.patch(f"{EXPERTS}/7", json={"label": "Zebra"})
+    own_client.patch(f"{EXPERTS}/9", json={"label": "apple"})
+    with writing(own) as session:
+        weak, good, best = automatic(3, "features", 0.6), automatic(5, "features", 0.7), automatic(8, "features", 0.9)
+        session.add_all([weak, good, best, automatic(9, "features", 1.0)])
+    for order, first in (("asc", [9, 7]), ("desc", [7, 9])):
+        pages = own_client.get(EXPERTS, params={"sort": "label", "order": order, "limit": 3}).json()
+        rest = own_client.get(EXPERTS, params={"sort": "label", "order": order, "cursor": pages["next_cursor"]}).json()
+        experts = [row["expert"] for row in (*pages["experts"], *rest["experts"])]
+        assert experts[:4] == [*first, 8, 5]
+        assert len(set(experts)) == len(experts)
+
+
+def test_the_best_matches_of_a_search_come_first(own_client: TestClient) -> None:
+    for expert, label in ((7, "foxes and hounds"), (9, "a hound"), (11, "hound")):
+        own_client.patch(f"{EXPERTS}/{expert}", json={"label": label})
+    for limit in (1, 2, 200):
+        page: dict[str, str | int] = {"search": "hound", "sort": "match", "order": "asc", "limit": limit}
+        experts: list[int] = []
+        while page.get("cursor", "") is not None:
+            answer = own_client.get(EXPERTS, params=page).json()
+            experts += [row["expert"] for row in answer["experts"]]
+            page["cursor"] = answer["next_cursor"]
+        assert experts[:3] == [11, 9, 7]
+        assert len(set(experts)) == len(experts) == answer["matching"]
+    by_label, unsearched = (
+        own_client.get(EXPERTS, params={"sort": sort, "order": "asc"}) for sort in ("label", "match")
+    )
+    assert unsearched.json()["experts"] == by_label.json()["experts"]
+
+
+def test_a_deleted_index_is_removed_from_the_cache(own: Engine, own_client: TestClient) -> None:
+    assert own_client.get(EXPERTS).status_code == 200
+    with writing(own) as session:
+        delete_index(session, 1)
+    for path in (
+        EXPERTS,
+        f"{EXPERTS}?sort=random",
+        f"{EXPERTS}/3",
+        f"{EXPERTS}/3/examples",
+        "/api/search?runs=first&text=x",
+    ):
+        assert own_client.get(path).json()["error"]["code"] == "no-index", path

@@ -1,6 +1,8 @@
 """Finding experts by words, by automatic labels, and those that fire on a passage."""
 
+from collections import defaultdict
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.engine import StoredExample, reading
 from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
 from mxd.backend.queries.search import Firing, match_at_peak, ranked, related_hits
+from mxd.backend.schemas.experts import RunHits
 from mxd.backend.schemas.routing import PassageRequest
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import IndexRecord
@@ -43,37 +46,19 @@ def found_in_page(client: TestClient, typed: str) -> set[int]:
     return {row["expert"] for row in page["experts"]}
 
 
-def test_labels_come_first_and_exact_matches_before_longer_ones(labelled: TestClient) -> None:
-    assert hits(labelled, "hound")[:2] == [(151, "label"), (150, "label")]
-    assert found_in_page(labelled, "HOUND") == {150, 151}
-    assert hits(labelled, "100 %") == [(3, "label")]
-    assert hits(labelled, "100 _") == []
-
-
 def test_experts_of_a_token_are_sorted_by_its_share_which_is_returned(client: TestClient) -> None:
     # Expert 2 is active on "c" mostly and 1 once; so are those 26 further on.
-    found = [expert for expert, matched in hits(client, "c", limit=100) if matched == "token"]
-    assert set(found) >= {2, 28, 54, 1, 27}
-    assert found.index(2) < found.index(1)
     answer = client.get("/api/search", params={"runs": "first", "text": "c", "limit": 100}).json()[0]["hits"]
     by_token = [hit for hit in answer if hit["matched"] == "token"]
-    assert by_token
+    found = [hit["expert"] for hit in by_token]
+    assert set(found) >= {2, 28, 54, 1, 27}
+    assert found.index(2) < found.index(1)
     for hit in by_token:
         row = client.get(f"{PATH}/experts", params={"among": hit["expert"]}).json()["experts"][0]
-        shares = {
-            each["text"]: each["share"] for each in row["top_tokens"] if each["text"].strip().lower().startswith("c")
-        }
+        shares = {each["text"]: each["share"] for each in row["top_tokens"] if each["text"].strip()[:1] in ("c", "C")}
         assert hit["token_share"] == pytest.approx(shares[hit["token"]])
-        assert hit["token_share"] == pytest.approx(max(shares.values()))
+        assert shares[hit["token"]] == max(shares.values())
     assert all(hit["token"] is None for hit in answer if hit["matched"] != "token")
-
-
-@pytest.mark.parametrize("typed", ["46", " #46 ", "Expert 46", "expert46"])
-def test_an_expert_is_found_by_its_number(labelled: TestClient, typed: str) -> None:
-    assert hits(labelled, typed)[0] == (46, "id")
-    assert hits(labelled, typed, limit=1) == [(46, "id")]
-    for other in (str(NUM_EXPERTS), "9" * 30, "4 6", "4.6", "²"):
-        assert "id" not in dict(hits(labelled, other)).values()
 
 
 def test_matching_examples_are_returned(client: TestClient) -> None:
@@ -111,37 +96,40 @@ def test_searches_follow_a_new_index(own_client: TestClient, own: Engine) -> Non
     assert 2 not in [expert for expert, _ in hits(own_client, "c", limit=100)]
 
 
-def test_a_word_is_not_found_inside_others(labelled: TestClient) -> None:
-    def found(typed: str) -> list[int]:
-        return [expert for expert, matched in hits(labelled, typed) if matched == "label"]
-
-    assert (found("ounds"), found("old")) == ([], [3])
+def test_labels_come_first_and_exact_matches_before_longer_ones(labelled: TestClient) -> None:
+    assert hits(labelled, "hound")[:2] == [(151, "label"), (150, "label")]
+    assert found_in_page(labelled, "HOUND") == {150, 151}
+    assert hits(labelled, "100 %") == hits(labelled, "old", limit=1) == [(3, "label")]
+    assert hits(labelled, "100 _") == []
+    assert "label" not in dict(hits(labelled, "ounds")).values(), "no parts of words"
     assert labelled.patch(f"{PATH}/experts/3", json={"label": "東京の狐"}).status_code == 204
-    assert found("狐") == [3]
+    assert hits(labelled, "狐") == [(3, "label")]
+    for typed in ("46", " #46 ", "Expert 46", "expert46"):
+        assert hits(labelled, typed)[0] == (46, "id")
+        assert hits(labelled, typed, limit=1) == [(46, "id")]
+    for other in (str(NUM_EXPERTS), "9" * 30, "4 6", "4.6", "²"):
+        assert "id" not in dict(hits(labelled, other)).values()
 
 
-def test_related_words_find_the_labels_of_users(labelled: TestClient) -> None:
+def test_related_words_find_the_labels_of_users_and_the_experts_that_fire_on_them(labelled: TestClient) -> None:
     services = labelled.app.state.services  # type: ignore[attr-defined]
     browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary
-    with reading(services.database) as session:
-        tokens = services.run_cache.tokens(session, browsed)
-        found = related_hits(browsed, tokens, "pets", {"hound": 0.9, "foxes": 0.6, "lion": 0.1}, 20, vocabulary)
-    assert [(hit.expert, hit.matched, hit.relation) for hit in found.hits] == [(151, "label", 0.45), (3, "label", 0.3)]
 
+    def related(typed: str, words: dict[str, float]) -> RunHits:
+        with reading(services.database) as session:
+            tokens = services.run_cache.tokens(session, browsed)
+            return related_hits(browsed, tokens, typed, words, 20, vocabulary)
 
-def test_related_words_find_the_experts_that_fire_on_them(client: TestClient) -> None:
-    services = client.app.state.services  # type: ignore[attr-defined]
-    browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary
-    with reading(services.database) as session:
-        tokens = services.run_cache.tokens(session, browsed)
-        found = related_hits(browsed, tokens, "of the", {"c": 0.5, "zebra": 0.4}, 20, vocabulary)
-    assert found.words == ("c",)
+    found = related("pets", {"hound": 0.9, "foxes": 0.6, "lion": 0.1}).hits
+    assert [(hit.expert, hit.matched, hit.relation) for hit in found] == [(151, "label", 0.45), (3, "label", 0.3)]
+    of_tokens = related("of the", {"c": 0.5, "zebra": 0.4})
+    assert of_tokens.words == ("c",)
     # Experts whose every second active token is a “c” come before those with a single one. Rare ones are left out.
-    first = [hit.expert for hit in found.hits if hit.token_share == 0.5]
+    first = [hit.expert for hit in of_tokens.hits if hit.token_share == 0.5]
     assert first and all(expert % 26 == 2 for expert in first)
-    assert [hit.expert for hit in found.hits][: len(first)] == first
-    assert {hit.matched for hit in found.hits} == {"related"}
-    assert {hit.relation for hit in found.hits[: len(first)]} == {0.25}  # half of the tokens, a relation of 0.5
+    assert [hit.expert for hit in of_tokens.hits][: len(first)] == first
+    assert {hit.matched for hit in of_tokens.hits} == {"related"}
+    assert {hit.relation for hit in of_tokens.hits[: len(first)]} == {0.25}  # half of the tokens, a relation of 0.5
 
 
 def test_a_description_is_searched_with_the_language_model(live_client: TestClient) -> None:
@@ -168,26 +156,19 @@ def search(client: TestClient, **more: Any) -> dict[str, Any]:
     return found
 
 
-def test_results_equal_the_routing(live_client: TestClient) -> None:
+def test_results_equal_the_routing_of_the_text_and_of_a_token(live_client: TestClient) -> None:
     tokens = live_client.post(f"{RUN}/routing", json={"text": TEXT}).json()["tokens"]
-    mass: dict[int, float] = {}
-    for token in tokens:
-        for expert in [] if token["start"] else token["experts"]:
-            mass[expert["expert"]] = mass.get(expert["expert"], 0.0) + expert["activation"]
+    mass: dict[int, float] = defaultdict(float)
+    for expert in [expert for token in tokens if not token["start"] for expert in token["experts"]]:
+        mass[expert["expert"]] += expert["activation"]
     found = search(live_client)
-    assert {hit["expert"]: hit["mass"] for hit in found["hits"]} == {
-        expert: pytest.approx(value) for expert, value in mass.items()
-    }
+    assert {hit["expert"]: hit["mass"] for hit in found["hits"]} == pytest.approx(dict(mass))
     assert found["firing"] == found["matching"] == len(mass)
     assert [hit["mass"] for hit in found["hits"]] == sorted((hit["mass"] for hit in found["hits"]), reverse=True)
     assert [token["text"] for token in found["tokens"]] == [token["text"] for token in tokens]
-
-
-def test_results_at_a_token_equal_its_experts(live_client: TestClient) -> None:
-    tokens = live_client.post(f"{RUN}/routing", json={"text": TEXT}).json()["tokens"]
-    found = search(live_client, position=2)
-    assert {hit["expert"] for hit in found["hits"]} == {expert["expert"] for expert in tokens[2]["experts"]}
-    assert all(hit["peak"] == 2 and hit["share"] == 1 for hit in found["hits"])
+    at_token = search(live_client, position=2)["hits"]
+    assert {hit["expert"] for hit in at_token} == {expert["expert"] for expert in tokens[2]["experts"]}
+    assert all(hit["peak"] == 2 and hit["share"] == 1 for hit in at_token)
 
 
 def test_filters_do_not_reduce_the_number_of_results(live_client: TestClient) -> None:
@@ -205,36 +186,31 @@ def test_filters_do_not_reduce_the_number_of_results(live_client: TestClient) ->
 
 
 def test_experts_active_on_many_tokens_come_before_a_single_token_of_a_rare_one() -> None:
-    single = Firing(1, ((1, 1.0),), 40, 0.0005)
-    steady = Firing(2, tuple((place, 1.0) for place in range(30)), 40, 0.02)
+    single, steady = Firing(1, ((1, 1.0),), 40, 0.0005), Firing(2, tuple((it, 1.0) for it in range(30)), 40, 0.02)
     assert (single.lift or 0) > (steady.lift or 0)
     assert [each.expert for each in ranked({1: single, 2: steady}, PassageRequest(text="a", by="lift"))] == [2, 1]
     assert Firing(3, ((1, 1.0),), 40, None).lift_interval is None
 
 
-def _labels(*labels: tuple[str, float]) -> ShownLabels:
-    """Labels of the experts 0, 1, …, with their balanced accuracies."""
+@pytest.mark.parametrize(
+    ("labels", "word", "found"),
+    [
+        ((("“/” after numbers", 1.0), ("Numbers after “0.”", 0.9), ("English: “number”", 0.8)), "number", [2, 1, 0]),
+        ((("“making”", 1.0), ("“village”, “kingdom”", 0.9), ("“king”", 0.8)), "king", [2, 1]),
+        ((("“well”", 1.0), ("“they”, “we”", 0.9), ("“we”", 0.8), ("“power”", 0.7)), "we", [2, 1, 0]),
+        ((("Numbers", 0.6), ("Numbers", 0.66)), "NUMBERS", [1]),
+    ],
+)
+def test_whole_words_come_before_beginnings(labels: tuple[tuple[str, float], ...], word: str, found: list[int]) -> None:
     assert FIELDS[:3] == ("label", "labeller", "balanced_accuracy")
-    return ShownLabels(
-        {expert: (label, "features", accuracy, 1.0, 1.0, 20) for expert, (label, accuracy) in enumerate(labels)}
-    )
-
-
-def test_whole_words_come_first_then_beginnings_of_words() -> None:
-    labels = _labels(
-        ("“/” after numbers", 1.0), ("Numbers after “0.”", 0.9), ("English: “number”", 0.8), ("After “number of”", 0.7)
-    )
-    assert labels.like("number") == [2, 3, 1, 0]
-    assert _labels(("“making”", 1.0), ("“village”, “kingdom”", 0.9), ("“king”", 0.8)).like("king") == [2, 1]
-    assert _labels(("“well”", 1.0), ("“they”, “we”", 0.9), ("“we”", 0.8), ("“power”", 0.7)).like("we") == [2, 1, 0]
+    rows = {expert: (label, "features", accuracy, 1.0, 1.0, 20) for expert, (label, accuracy) in enumerate(labels)}
+    assert ShownLabels(rows).like(word) == found
 
 
 def test_imported_labels_are_found_and_their_score_is_not_measured() -> None:
     rows = {0: ("Numbers", "neuronpedia", 0.0, None, None, 0), 1: ("Numbers", "features", 0.7, 1.0, 1.0, 20)}
     labels = ShownLabels(rows)
-    imported, tested = labels.of(0), labels.of(1)
-    assert imported is not None and tested is not None
-    assert (imported["balanced_accuracy"], tested["balanced_accuracy"]) == (None, 0.7)
+    assert [(labels.of(expert) or {})["balanced_accuracy"] for expert in rows] == [None, 0.7]
     assert labels.like("numbers") == [0, 1]
 
 
@@ -250,23 +226,12 @@ def test_words_of_labels_are_found_also_with_a_low_recall() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "position", "at_peak"),
-    [
-        (["b", "angers", *[" on"] * 12], 13, None),
-        ([" with", " anger", "."], 1, True),
-        ([" with", " anger", "."], 0, False),
-    ],
+    [(["b", "angers", *[" on"] * 12], 13, None), ([" with", " anger", "."], 1, True), ([" with", " anger"], 0, False)],
 )
 def test_examples_match_at_the_start_of_a_word(texts: list[str], position: int, at_peak: bool | None) -> None:
-    class Words:
-        def texts(self, ids: list[int]) -> list[str]:
-            return [texts[id] for id in ids]
-
+    vocabulary: Any = SimpleNamespace(texts=lambda ids: [texts[id] for id in ids])
     row = StoredExample(0, 0, 0, 0, position, 1.0, b"", list(range(len(texts))))
-    assert match_at_peak(row, [" anger"], Words()) is at_peak  # type: ignore[arg-type]
-
-
-def test_weak_labels_are_not_found() -> None:
-    assert _labels(("Numbers", 0.6), ("Numbers", 0.66)).like("NUMBERS") == [1]
+    assert match_at_peak(row, [" anger"], vocabulary) is at_peak
 
 
 @pytest.mark.parametrize(
@@ -280,7 +245,7 @@ def test_weak_labels_are_not_found() -> None:
         (None, 0.0, 0.001, 0.0, ["recall below 10 %"]),
     ],
 )
-def test_an_accurate_label_may_be_too_weak_for_a_name(
+def test_accurate_labels_may_be_weak(
     precision: float | None, recall: float | None, density: float, score: float | None, weaknesses: list[str]
 ) -> None:
     labels = ShownLabels({7: ("Numbers", "features", 0.9, precision, recall, 20)}, {7: density})

@@ -11,8 +11,10 @@ import torch
 from lm_eval import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
+from torch import Tensor
+from transformers import PreTrainedModel
 
-from tests.interop.oracles.small_runs import SmallRun, report
+from tests.interop.oracles.small_runs import SmallRun, differences_of, report
 
 DOCUMENTS = [{"text": "the old fox", "choices": [" ran", " sang"]}, {"text": "a very red", "choices": [" dog", " fox"]}]
 
@@ -36,41 +38,31 @@ def write_task(folder: Path) -> TaskManager:
     return TaskManager(include_path=str(folder), include_defaults=False)
 
 
-def by_harness(small: SmallRun, tasks: TaskManager) -> list[float]:
-    """Log-likelihood of each continuation, by the harness."""
-    model = HFLM(pretrained=small.model, tokenizer=small.tokenizer, batch_size=1)
-    result: Any = simple_evaluate(
-        model=model, tasks=["local"], task_manager=tasks, bootstrap_iters=0, log_samples=True, verbosity="ERROR"
-    )
-    return [float(response[0]) for sample in result["samples"]["local"] for response in sample["filtered_resps"]]
-
-
-@torch.no_grad()
-def by_hand(small: SmallRun) -> list[float]:
-    """Log-likelihood of each continuation, by the plain model."""
-    values = []
-    for document in DOCUMENTS:
-        for choice in document["choices"]:
-            start = small.tokenizer(document["text"])["input_ids"]
-            ids = torch.tensor([start + small.tokenizer(choice, add_special_tokens=False)["input_ids"]])
-            log_probabilities = small.model(ids).logits[0, :-1].log_softmax(-1)
-            each = log_probabilities.gather(1, ids[0, 1:, None]).squeeze(1)
-            values.append(float(each[len(start) - 1 :].sum()))
-    return values
-
-
 def differences(small: SmallRun, folder: Path) -> dict[str, float]:
-    """Largest differences of log-likelihoods: plain, steered and replaced."""
+    """Largest differences of log-likelihoods of the continuations."""
     tasks = write_task(folder)
-    found = {"plain": (by_harness(small, tasks), by_hand(small))}
-    for name, use in (
-        ("steer", small.layer.steer(small.model, small.edits)),
-        ("replace", small.layer.replace(small.model)),
-    ):
-        with use:
-            found[name] = (by_harness(small, tasks), by_hand(small))
-        assert found[name][1] != found["plain"][1], "The layer changes nothing"
-    return {name: max(abs(a - b) for a, b in zip(*values, strict=True)) for name, values in found.items()}
+
+    def by_harness(_use: str) -> Tensor:
+        model = HFLM(pretrained=small.model, tokenizer=small.tokenizer, batch_size=1)
+        result: Any = simple_evaluate(
+            model=model, tasks=["local"], task_manager=tasks, bootstrap_iters=0, log_samples=True, verbosity="ERROR"
+        )
+        responses = [it for sample in result["samples"]["local"] for it in sample["filtered_resps"]]
+        return torch.tensor([float(response[0]) for response in responses])
+
+    @torch.no_grad()
+    def by_hand(model: PreTrainedModel) -> Tensor:
+        values = []
+        for document in DOCUMENTS:
+            for choice in document["choices"]:
+                start = small.tokenizer(document["text"])["input_ids"]
+                ids = torch.tensor([start + small.tokenizer(choice, add_special_tokens=False)["input_ids"]])
+                log_probabilities = model(ids).logits[0, :-1].log_softmax(-1)
+                each = log_probabilities.gather(1, ids[0, 1:, None]).squeeze(1)
+                values.append(each[len(start) - 1 :].sum())
+        return torch.stack(values)
+
+    return differences_of(small, small.model, by_harness, by_hand)
 
 
 report("lm-eval", differences)

@@ -8,35 +8,23 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from transformer_lens.model_bridge import TransformerBridge
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer
 
-from tests.interop.oracles.small_runs import IDS, SmallRun, report, uses
-
-
-@torch.no_grad()
-def plain(model: PreTrainedModel) -> Tensor:
-    result: Tensor = model(IDS).logits
-    return result
-
-
-@torch.no_grad()
-def bridged(small: SmallRun, folder: Path) -> Tensor:
-    """Logits of the prompt, by a bridge that is made now."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    bridge = TransformerBridge.boot_transformers(str(folder), hf_model=small.model, tokenizer=tokenizer, device="cpu")
-    result: Tensor = bridge(IDS, return_type="logits")
-    return result
+from tests.interop.oracles.small_runs import IDS, SmallRun, differences_of, logits, report
 
 
 def differences(small: SmallRun, folder: Path) -> dict[str, float]:
+    @torch.no_grad()
+    def bridged(_use: str) -> Tensor:
+        """Logits of the prompt, by a bridge that is made now."""
+        made = {"hf_model": small.model, "tokenizer": AutoTokenizer.from_pretrained(folder), "device": "cpu"}
+        result: Tensor = TransformerBridge.boot_transformers(str(folder), **made)(IDS, return_type="logits")
+        return result
+
     small.model.save_pretrained(folder)
     small.tokenizer.save_pretrained(folder)
     small.model.set_attn_implementation("eager")  # as the bridge does
-    pairs: dict[str, tuple[Tensor, Tensor]] = {}
-    for name, use in uses(small, small.model).items():
-        with use():
-            pairs[name] = (bridged(small, folder), plain(small.model))
-    return {name: float((a - b).abs().max()) for name, (a, b) in pairs.items()}
+    return differences_of(small, small.model, bridged, logits)
 
 
 report("transformer-lens", differences)

@@ -3,13 +3,14 @@
 import json
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import mxd
@@ -42,14 +43,34 @@ def train_run(family: str, folder: Path) -> SmallRun:
     return SmallRun(model, tokenizer, layer, {int(activations.sum(dim=(0, 1)).to_dense().argmax()): 6.0})
 
 
-def uses(small: SmallRun, model: Any) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
-    """Ways to use the layer in a model."""
-    layer = small.layer
-    return {
+@torch.no_grad()
+def logits(model: PreTrainedModel) -> Tensor:
+    """Logits of the prompt, by the plain model."""
+    result: Tensor = model(IDS).logits
+    return result
+
+
+def differences_of(
+    small: SmallRun, model: Any, read: Callable[[str], Tensor], plain: Callable[[Any], Tensor]
+) -> dict[str, float]:
+    """Largest difference between what a program reads and the plain model computes: without the layer, in each way to
+    use it, whose name ``read`` gets, and without it again."""
+    layer, before = small.layer, plain(model)
+    uses: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "plain": nullcontext,
         "steer": lambda: layer.steer(model, small.edits),
         "replace": lambda: layer.replace(model),
         "attach": lambda: layer.attach(model, small.edits),
+        "restored": nullcontext,
     }
+    found = {}
+    for name, use in uses.items():
+        with use():
+            expected = plain(model)
+            found[name] = float((read(name) - expected).abs().max())
+        is_used = name not in ("plain", "restored")
+        assert ((expected - before).abs().max() > 1e-3) == is_used, "The layer changes nothing, or more than it may"
+    return found
 
 
 def report(package: str, differences: Callable[[SmallRun, Path], dict[str, float]]) -> None:

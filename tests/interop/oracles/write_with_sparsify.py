@@ -1,27 +1,29 @@
-"""Write random transcoders with sparsify, with inputs and outputs beside each: FOLDER. Prints their names."""
+"""Write random layers with sparsify, or with a branch of clt-training on PYTHONPATH: FOLDER [NAME SETTINGS].
+
+Without a name, two transcoders are written. Prints the names.
+"""
 
 import json
 import sys
-from importlib.metadata import version
-from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from sparsify import SparseCoder
 from sparsify.config import SparseCoderConfig
 
-EXPERTS, WIDTH, K = 40, 16, 4
-NAMES = {"transcoder": False, "skip-transcoder": True}
+from tests.interop.oracles.written import EXPERTS, WIDTH, randomize, report, write
+
+
+def write_coder(name: str, **settings: Any) -> None:
+    layer = SparseCoder(WIDTH, SparseCoderConfig(num_latents=EXPERTS, k=4, transcode=True, **settings))
+    randomize(layer, without="post_enc")  # shifts
+    write(name, lambda target: layer.save_to_disk(target / "layers.1.mlp"), lambda x: layer(x, x).sae_out)
+
 
 torch.manual_seed(0)
-for name, skip in NAMES.items():
-    layer = SparseCoder(WIDTH, SparseCoderConfig(num_latents=EXPERTS, k=K, transcode=True, skip_connection=skip))
-    x = torch.randn(200, WIDTH)
-    with torch.no_grad():
-        for value in layer.parameters():
-            value.copy_(torch.randn_like(value) * 0.3)
-        y = layer(x, x).sae_out
-    target = Path(sys.argv[1]) / name
-    layer.save_to_disk(target / "layers.1.mlp")
-    save_file({"x": x, "y": y.contiguous()}, f"{target}.safetensors")
-print(json.dumps({"version": version("eai-sparsify"), "names": list(NAMES)}))
+layers = {"transcoder": {}, "skip-transcoder": {"skip_connection": True}}
+if len(sys.argv) > 2:
+    layers = {sys.argv[2]: json.loads(sys.argv[3])}
+for name, settings in layers.items():
+    write_coder(name, **settings)
+report("eai-sparsify", layers)

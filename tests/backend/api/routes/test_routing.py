@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -25,12 +26,19 @@ from tests.helpers.runs import World
 
 RUN = "/api/runs/small"
 PROMPT = "the old fox"
+Trainer = tuple[LanguageModel, Run]
+"""The language model as the server loads it, and the run."""
 
 
-def test_routing_equals_that_of_the_trainer(live_client: TestClient, fitted: World) -> None:
-    answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
+@pytest.fixture(scope="module")
+def trainer(fitted: World) -> Trainer:
     run = Run.load("small", fitted.data)
-    expected = route(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
+    return LanguageModel.load(run.config.language_model, "cpu"), run
+
+
+def test_routing_and_predictions_equal_the_trainers(live_client: TestClient, trainer: Trainer) -> None:
+    answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
+    expected = route(*trainer, PROMPT)
     RoutingResponse.model_validate(answer)
     assert [token["text"] for token in answer["tokens"]] == [token.text for token in expected.tokens]
     for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
@@ -38,33 +46,21 @@ def test_routing_equals_that_of_the_trainer(live_client: TestClient, fitted: Wor
     named = {expert["expert"] for token in answer["tokens"] for expert in token["experts"]}
     assert {int(expert) for expert in answer["experts"]} == named
     assert any(info["density"] and info["top_tokens"] for info in answer["experts"].values())
-
-
-def test_predictions_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
     answer = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT}).json()
-    run = Run.load("small", fitted.data)
-    expected = predict(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
-    assert [token["kl"] for token in answer["tokens"]] == pytest.approx([it.kl for it in expected.tokens], abs=1e-5)
-    for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
-        assert [it["id"] for it in token["predictions"]] == [it.id for it in wanted.predictions]
+    for token, prediction in zip(answer["tokens"], predict(*trainer, PROMPT).tokens, strict=True):
+        assert token["kl"] == pytest.approx(prediction.kl, abs=1e-5)
+        assert [it["id"] for it in token["predictions"]] == [it.id for it in prediction.predictions]
 
 
-def test_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
+def test_effects_and_maps_equal_the_trainers(live_client: TestClient, trainer: Trainer) -> None:
     answer = live_client.post(f"{RUN}/routing/effects", json={"text": PROMPT, "position": 2}).json()
-    wanted = direct_effects(fitted.language_model, Run.load("small", fitted.data), PROMPT, 2)
-    assert [effect["expert"] for effect in answer["experts"]] == [effect.expert for effect in wanted]
-    for actual, effect in zip(answer["experts"], wanted, strict=True):
+    for actual, effect in zip(answer["experts"], direct_effects(*trainer, PROMPT, 2), strict=True):
+        assert actual["expert"] == effect.expert
         changes = [token["change"] for token in actual["promoted"] + actual["suppressed"]]
         assert changes == pytest.approx([token.change for token in effect.promoted + effect.suppressed], abs=1e-4)
-
-
-def test_expert_map(live_client: TestClient, fitted: World) -> None:
-    actual = live_client.get(f"{RUN}/experts/3/map").json()
-    wanted = expert_map(fitted.language_model, Run.load("small", fitted.data), 3)
-    assert actual["stable_rank"] == pytest.approx(wanted.stable_rank, rel=1e-4)
-    assert [one["dimension"] for one in actual["largest_scalings"]] == [
-        one.dimension for one in wanted.largest_scalings
-    ]
+    shown, wanted = live_client.get(f"{RUN}/experts/3/map").json(), expert_map(*trainer, 3)
+    assert shown["stable_rank"] == pytest.approx(wanted.stable_rank, rel=1e-4)
+    assert [it["dimension"] for it in shown["largest_scalings"]] == [it.dimension for it in wanted.largest_scalings]
 
 
 def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
@@ -79,23 +75,25 @@ def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
 
 
 def active_expert(client: TestClient) -> int:
-    page = client.get("/api/runs/small/experts?sort=density&order=desc&limit=1").json()
+    page = client.get(f"{RUN}/experts?sort=density&order=desc&limit=1").json()
     return int(page["experts"][0]["expert"])
 
 
-def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: TestClient, fitted: World) -> None:
+def events(stream: str) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
+
+
+def test_what_an_expert_writes_equals_the_trainers(live_client: TestClient, fitted: World, trainer: Trainer) -> None:
     expert = active_expert(live_client)
-    answer = live_client.get(f"/api/runs/small/experts/{expert}/writes").json()
-    run = Run.load("small", fitted.data)
+    answer = live_client.get(f"{RUN}/experts/{expert}/writes").json()
     with Session(fitted.database) as session:
         record = find_run(session, "small")
         other = random_expert(session, record, expert)
-        assert other is not None
-        examples = [written_examples(session, record, one) for one in (expert, other)]
-    assert len(examples[0]) == WRITTEN_EXAMPLES
-    assert other != expert
-    for key, number, of_expert in (("writes", expert, examples[0]), ("random", other, examples[1])):
-        (wanted,) = expert_writes(fitted.language_model, run, [(number, of_expert)])
+        assert other not in (None, expert)
+        examples = {one: written_examples(session, record, one) for one in (expert, other or 0)}
+    assert len(examples[expert]) == WRITTEN_EXAMPLES
+    for key, (number, of_expert) in zip(("writes", "random"), examples.items(), strict=True):
+        (wanted,) = expert_writes(*trainer, [(number, of_expert)])
         assert answer[key]["examples"] == len(of_expert)
         changes = [token["change"] for token in answer[key]["promoted"]]
         assert changes == pytest.approx([token.change for token in wanted.promoted], abs=1e-4)
@@ -105,11 +103,10 @@ def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: T
 
 def test_an_expert_is_measured_on_request_in_steps_that_equal_one(live_client: TestClient, fitted: World) -> None:
     expert = active_expert(live_client)
-    url = f"/api/runs/small/experts/{expert}"
+    url = f"{RUN}/experts/{expert}"
     assert live_client.get(url).json()["ablation"] is None
     try:
-        lines = live_client.post(f"{url}/ablation").text.splitlines()
-        *progress, last = (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
+        *progress, last = events(live_client.post(f"{url}/ablation").text)
         assert last == {"event": "done"}
         counts = [event["done"] for event in progress]
         assert counts == sorted(set(counts))
@@ -128,11 +125,10 @@ TEXTS = {"prompts": ["the old fox"], "wanted": [" sang"], "unrelated": ["red dog
 REQUEST = {"runs": ["small"], **TEXTS}
 
 
-def test_experts_and_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
-    run, config = Run.load("small", fitted.data), FindConfig.model_validate(TEXTS)
-    language_model = LanguageModel.load(run.config.language_model, "cpu")
+def test_found_experts_equal_the_trainers(live_client: TestClient, trainer: Trainer) -> None:
+    config = FindConfig.model_validate(TEXTS)
     answer = FindResponse.model_validate(live_client.post("/api/find", json=REQUEST).json())
-    expected = find(language_model, run, config)
+    expected = find(*trainer, config)
     assert answer.found.probability == pytest.approx(expected.probability, rel=1e-4)
     for actual, wanted in zip(answer.found.experts, expected.experts, strict=True):
         assert actual.edit == wanted.edit and actual.edit.run == "small"
@@ -141,20 +137,18 @@ def test_experts_and_effects_equal_those_of_the_trainer(live_client: TestClient,
     groups = [[each.edit.model_dump(mode="json")] for each in answer.found.experts[:2]]
     effects = live_client.post("/api/find/effects", json={**REQUEST, "groups": groups}).json()
     edits = [(each.edit,) for each in expected.experts[:2]]
-    for effect, other in zip(effects, measure(language_model, run, config, edits), strict=True):
+    for effect, other in zip(effects, measure(*trainer, config, edits), strict=True):
         assert (effect["change"], effect["price"], effect["random_price"]) == pytest.approx(
             (other.change, other.price, other.random_price), rel=1e-3, abs=1e-6
         )
 
 
-def test_the_price_of_edits_streams_progress_and_equals_the_trainers(live_client: TestClient, fitted: World) -> None:
+def test_a_price_streams_progress_and_equals_the_trainers(live_client: TestClient, trainer: Trainer) -> None:
     edits = [{"expert": 3, "mode": "add", "strength": 2}]
-    text = live_client.post("/api/runs/small/steering/price", json={"edits": edits}).text
-    *steps, done = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    *steps, done = events(live_client.post(f"{RUN}/steering/price", json={"edits": edits}).text)
     places = [step["done"] for step in steps]
     assert places == sorted(places) and places[0] == 0 and {step["total"] for step in steps} == {203}
-    run = Run.load("small", fitted.data)
-    language_model = LanguageModel.load(run.config.language_model, "cpu")
+    language_model, run = trainer
     expected = edit_price(language_model, [run], [Edit(expert=3, mode="add", strength=2)])
     assert done["price"]["edits"]["kl"] == pytest.approx(expected.edits.kl, rel=1e-3)
     assert done["price"]["random"]["kl"] == pytest.approx(expected.random.kl, rel=1e-3)

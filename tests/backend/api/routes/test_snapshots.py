@@ -67,59 +67,43 @@ def test_layers_and_a_difference(live_client: TestClient) -> None:
 
 def test_texts(live_client: TestClient) -> None:
     token = {"id": 5, "text": " <i>", "delta_log_probability": -3.0}
-    request = {
-        "prompt": HOSTILE,
-        "edits": ["3:add:2", "5:ablate@first:2"],
-        "sampling": {"seed": 7, "stop": [".", "-x"]},
-    }
-    body = {
-        "kind": "steering",
-        "request": request,
-        "baseline": [[token]],
-        "steered": [[token], [token]],
-        "kl_nats": 0.5367,
-    }
-    files = made(live_client, body)
+    sampling = {"seed": 7, "stop": [".", "-x"]}
+    request = {"prompt": HOSTILE, "edits": ["3:add:2", "5:ablate@first:2"], "sampling": sampling}
+    texts = {"baseline": [[token]], "steered": [[token], [token]], "kl_nats": 0.5367}
+    files = made(live_client, {"kind": "steering", "request": request, **texts})
     assert files["title"].startswith("Steered with 3")
     assert files["html"].count('class="t d3"') == 2  # only complete pairs
     facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", files["html"]))
-    assert facts["temperature"] == "0.7"
-    assert facts["KL"] == "0.54 nats per token"
+    wanted = {"temperature": "0.7", "KL": "0.54 nats per token", "scope of edits": "all tokens"}
+    assert facts.items() >= wanted.items()
     assert 'Δ log p, nats −4 <i class="d4"></i>' in files["html"]
-    assert facts["scope of edits"] == "all tokens"
     assert "+1 adds the 99th percentile" in files["html"]
     command = html.unescape(re.findall("<pre>(.*)</pre>", files["html"])[0])
-    edits, sampling = "--edit 3:add:2 --edit 5:ablate@first:2 --stop=. --stop=-x", "--max-tokens 64 --temperature 0.7"
+    edits, flags = "--edit 3:add:2 --edit 5:ablate@first:2 --stop=. --stop=-x", "--max-tokens 64 --temperature 0.7"
     rest = "--top-p 0.95 --top-k 0 --repetition-penalty 1.1 --seed 7 --samples 1"
-    assert command == f"mxd steer small '{HOSTILE}' {edits} {sampling} {rest}"
+    assert command == f"mxd steer small '{HOSTILE}' {edits} {flags} {rest}"
 
 
-def test_a_chat_is_shown_without_its_template(live_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chats_have_no_template_and_their_own_histories(
+    live_client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def template(*_: object) -> str:
         return "<|im_start|>user\nthe fox<|im_end|>\n<|im_start|>assistant\n"
 
     monkeypatch.setattr(snapshots, "prompt_text", template)
     token = {"id": 5, "text": "runs", "delta_log_probability": 0.0}
-    request = {"turns": [{"role": "user", "text": "the fox"}], "edits": ["3:add:2"]}
-    files = made(live_client, {"kind": "steering", "request": request, "baseline": [[token]], "steered": [[token]]})
-    shown, command = html.unescape(files["html"]).split("<pre>")
-    assert "user: the fox\n\nassistant: " in shown
-    assert "im_end" not in shown and "im_end" in command
-
-
-def test_chats_that_have_diverged_keep_their_histories(
-    live_client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def template(*_: object) -> str:
-        return "the fox"
-
-    monkeypatch.setattr(snapshots, "prompt_text", template)
-    token = {"id": 5, "text": "runs", "delta_log_probability": 0.0}
     asked, again = {"role": "user", "text": "the fox"}, {"role": "user", "text": "and then"}
     steered, original = ([asked, {"role": "assistant", "text": text}, again] for text in ("a poem", "a report"))
-    body = {"request": {"turns": steered, "edits": ["3:add:2"]}, "baseline": [[token]], "steered": [[token]]}
-    files = made(live_client, {"kind": "steering", "original_turns": original, **body})
-    left, right = re.findall(r"<h2>.*?</div>", files["html"], re.DOTALL)
+
+    def page(turns: list[dict[str, str]], **more: Any) -> str:
+        request = {"turns": turns, "edits": ["3:add:2"]}
+        body = {"kind": "steering", "request": request, "baseline": [[token]], "steered": [[token]], **more}
+        return made(live_client, body)["html"]
+
+    shown, command = html.unescape(page([asked])).split("<pre>")
+    assert "user: the fox\n\nassistant: " in shown
+    assert "im_end" not in shown and "im_end" in command
+    left, right = re.findall(r"<h2>.*?</div>", page(steered, original_turns=original), re.DOTALL)
     assert "a report" in left and "a poem" not in left
     assert "a poem" in right and "a report" not in right
 

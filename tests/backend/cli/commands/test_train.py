@@ -1,54 +1,39 @@
 """``mxd train``: names, sweeps, resuming, data types, config files, plans, and runs that do not fit in memory."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import BloomConfig
 
-from mxd.backend.cli.commands.train import _routing_warning
 from mxd.backend.cli.main import run
-from mxd.trainer.config import TrainConfig
+from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import Run, run_names
 from mxd.trainer.training import layer_trainer
 from mxd.trainer.training.layer_trainer import LayerTrainer, Placement
 from mxd.trainer.training.precision import has_bfloat16_units
-from mxd.trainer.training.train import TrainResult
 from mxd.trainer.utils.distributed import ProcessGroup
 from tests.backend.cli.words import Capture, document, train_words
 from tests.helpers.language_models import saved_language_model, tiny_language_model
 
 
-def test_the_name_of_a_run_is_free_after_its_text_was_rejected(workspace: Path, capsys: Capture) -> None:
-    assert run(train_words("--name", "small", "--dataset", "missing.jsonl")) == 2
-    assert run(train_words("--name", "small", "--tokens", "90M")) == 2
+def test_resuming_requires_only_the_name_and_keeps_the_settings(workspace: Path, capsys: Capture) -> None:
+    for rejected in (("--dataset", "missing.jsonl"), ("--tokens", "90M")):
+        assert run(train_words("--name", "small", *rejected)) == 2, "the name stays free"
+    settings = ("--seed", "3", "--dtype", "bfloat16", "--resume")
     capsys.readouterr()
-    assert run(train_words("--name", "small", "--json")) == 0
-    assert document(capsys)["status"] == "finished"
-
-
-def test_resuming_requires_only_the_name(workspace: Path, capsys: Capture) -> None:
-    assert run(train_words("--name", "small", "--seed", "3", "--resume")) == 0
-    capsys.readouterr()
-    assert run(["train", "--name", "small", "--resume", "--json"]) == 0
-    assert document(capsys)["tokens"] == 1536
-    assert Run.load("small", workspace / "data").config.seed == 3
-    assert run(["train", "--name", "small", "--resume", "--data-seed", "3"]) == 0, "the default, written out"
-    assert run(["train", "--name", "small", "--resume", "--seed", "4"]) == 2
-    assert "started with another seed" in capsys.readouterr().err
-
-
-def test_a_resumed_run_keeps_its_dtype(workspace: Path, capsys: Capture) -> None:
-    assert run(train_words("--name", "half", "--dtype", "bfloat16")) == 0
+    assert run(train_words("--name", "small", *settings)) == 0
     assert ("no native support" in capsys.readouterr().err) is not has_bfloat16_units(torch.device("cpu"))
-    assert Run.load("half", workspace / "data").config.language_model_dtype == "bfloat16"
-    assert run(["train", "--name", "half", "--resume"]) == 0
-    capsys.readouterr()
-    assert run(["train", "--name", "half", "--resume", "--dtype", "float32"]) == 2
-    assert "started with another language_model_dtype" in capsys.readouterr().err
+    assert run(["train", "--name", "small", "--resume", "--json"]) == 0
+    assert (found := document(capsys))["tokens"] == 1536 and found["status"] == "finished"
+    assert run(["train", "--name", "small", "--resume", "--data-seed", "3"]) == 0, "the default, written out"
+    config = Run.load("small", workspace / "data").config
+    assert (config.seed, config.language_model_dtype) == (3, "bfloat16")
+    for flag, value, name in (("--seed", "4", "seed"), ("--dtype", "float32", "language_model_dtype")):
+        assert run(["train", "--name", "small", "--resume", flag, value]) == 2
+        assert f"started with another {name}" in capsys.readouterr().err
 
 
 def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Capture) -> None:
@@ -64,27 +49,15 @@ def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Cap
         assert (config.layer, config.k, config.optimizer.learning_rate) == (1, 3, 0.02)
 
 
-def trained(routing_share: float | None) -> TrainResult:
-    return TrainResult(
-        run="small",
-        status="finished",
-        tokens=1920,
-        normalized_mse=0.4,
-        dead_share=0.51,
-        dead_after_tokens=1920,
-        routing_share=routing_share,
-        step_tokens=64,
-        tokens_per_second=100.0,
-    )
-
-
 def test_a_low_routing_share_is_a_warning(workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [_routing_warning(trained(share)) for share in (0.5, 1.1, float("nan"), None)] == [None] * 4
-    monkeypatch.setattr(layer_trainer, "output_routing_share", lambda layer, x_TI, target_TO: 0.04)
-    assert run(train_words("--name", "small", "--json")) == 0
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["routing_share"] == 0.04
-    assert "small: the routing share of the output is only 0.04 on the last 64 tokens" in captured.err
+    for share, is_low in ((0.04, True), (0.5, False)):
+        monkeypatch.setattr(layer_trainer, "output_routing_share", lambda layer, x_TI, target_TO, share=share: share)
+        assert run(train_words("--name", f"share-{share}", "--json")) == 0
+        captured = capsys.readouterr()
+        assert json.loads(captured.out)["routing_share"] == share
+        said = f"share-{share}: the routing share of the output is only 0.04 on the last 64 tokens"
+        assert (said in captured.err) == is_low
+        assert ("routing share" in captured.err) == is_low
 
 
 @pytest.fixture
@@ -116,9 +89,7 @@ def test_a_plan_for_another_machine_ends_in_a_command(words: list[str], capsys: 
 
 
 @pytest.mark.parametrize("more", [[], ["--plan"]])
-def test_runs_that_do_not_fit_in_memory_are_rejected_before_loading(
-    words: list[str], more: list[str], capsys: Capture
-) -> None:
+def test_runs_that_do_not_fit_are_rejected_before_loading(words: list[str], more: list[str], capsys: Capture) -> None:
     Path("lm/model.safetensors").unlink()
     words[words.index("40")] = "200M"
     assert run([*words, *more]) == 2
@@ -128,54 +99,34 @@ def test_runs_that_do_not_fit_in_memory_are_rejected_before_loading(
     assert not Path("new").exists()
 
 
-def _quantised(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 128}
-    (folder / "config.json").write_text(json.dumps(config))
-
-
-def _without_a_shard(folder: Path) -> None:
-    index = {"metadata": {}, "weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "model.safetensors").unlink()
-
-
-def _pickled(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
-def _pointer(folder: Path) -> None:
-    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-
-
-def _short_positions(folder: Path) -> None:
-    saved_language_model(folder, "gpt2")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"n_positions": 8}))
-
-
-def _two_arguments(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    BloomConfig(hidden_size=16, n_layer=3, n_head=2, vocab_size=257).save_pretrained(folder)
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+INDEX = '{"metadata": {}, "weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}'
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+WEIGHTS = "model.safetensors"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "more", "message"),
+    ("family", "config", "files", "message"),
     [
-        (_quantised, [], "lm needs a package that is not installed: Loading a GPTQ quantized model requires"),
-        (_without_a_shard, [], "model-00002-of-00002.safetensors: named in model.safetensors.index.json, but not in"),
-        (_pickled, [], "pytorch_model.bin: pickled weights can run code. Supported are .safetensors files"),
-        (_pointer, [], "the header of model.safetensors cannot be read"),
-        (_short_positions, [], "lm, 8 tokens. It has no embeddings for further positions"),
-        (_two_arguments, [], "it needs 2 inputs (hidden_states, residual)"),
-        (None, ["--method", "molt", "--init", "examples"], "A molt cannot be initialised from examples"),
+        ("llama", {"quantization_config": GPTQ}, {}, "lm needs a package that is not installed: Loading a GPTQ"),
+        ("llama", {}, {WEIGHTS: None, f"{WEIGHTS}.index.json": INDEX}, f"named in {WEIGHTS}.index.json, but not in"),
+        ("llama", {}, {WEIGHTS: None, "pytorch_model.bin": ""}, "pytorch_model.bin: pickled weights can run code."),
+        ("llama", {}, {WEIGHTS: POINTER}, f"the header of {WEIGHTS} cannot be read"),
+        ("gpt2", {"n_positions": 8}, {}, "lm, 8 tokens. It has no embeddings for further positions"),
+        ("llama", {}, {}, "A molt cannot be initialised from examples"),
     ],
 )
-def test_a_plan_rejects_what_training_rejects(
-    words: list[str], spoil: Callable[[Path], None] | None, more: list[str], message: str, capsys: Capture
+def test_a_plan_rejects_what_training_does(
+    words: list[str], capsys: Capture, family: str, config: dict[str, Any], files: dict[str, str | None], message: str
 ) -> None:
-    if spoil is not None:
-        spoil(Path("lm"))
+    folder = saved_language_model(Path("lm"), family)
+    known = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(known | config))
+    for name, content in files.items():
+        (folder / name).unlink(missing_ok=True)
+        if content is not None:
+            (folder / name).write_text(content)
+    more = [] if config or files else ["--method", "molt", "--init", "examples"]
     said = []
     for plan in (["--plan"], []):
         assert run([*words, *more, *plan]) == 2
@@ -186,18 +137,13 @@ def test_a_plan_rejects_what_training_rejects(
 
 
 def test_methods_that_need_whole_steps_need_one_process(words: list[str], capsys: Capture) -> None:
-    method = "batch-topk-mxd"
+    method: Any = "batch-topk-mxd"
     assert run([*words, "--method", method, "--plan", "--processes", "2"]) == 2
     assert f"A {method} needs a single process" in capsys.readouterr().err
+    text = TextConfig(dataset="text.jsonl", context_length=16)
+    config = TrainConfig(name="r", language_model="lm", layer=1, text=text, tokens=1536, method=method, k=4)
     with pytest.raises(UserError, match=f"A {method} needs a single process"):
-        LayerTrainer.create(small_config(method), tiny_language_model(), 24, Placement(ProcessGroup(0, 2)))
-
-
-def small_config(method: str) -> TrainConfig:
-    text = {"dataset": "text.jsonl", "context_length": 16}
-    return TrainConfig.model_validate(
-        {"name": "r", "language_model": "lm", "layer": 1, "text": text, "tokens": 1536, "method": method, "k": 4}
-    )
+        LayerTrainer.create(config, tiny_language_model(), 24, Placement(ProcessGroup(0, 2)))
 
 
 def sweep_words(*more: str) -> list[str]:
@@ -224,19 +170,13 @@ def test_a_frontier_in_one_pass(workspace: Path, capsys: Capture) -> None:
 
 
 def test_layers_seeds_and_sizes(workspace: Path, capsys: Capture) -> None:
-    words = ["--layer", "0,2", "--k", "4", "--seed", "5,6", "--num-experts", "40", "--num-experts", "auto"]
-    assert run(sweep_words(*words, "--json")) == 0
+    settings = {"layer": [0, 2], "seed": [5, 6], "k": 4, "num-experts": ["40", "auto"], "learning-rate": 0.02}
+    Path("fit.json").write_text(json.dumps(settings))  # one value or several
+    assert run(sweep_words("--config", "fit.json", "--json")) == 0
     names = {result["run"] for result in document(capsys)}
     assert len(names) == 8
     assert {"lm-l0-k4-n40-s5", "lm-l2-k4-nauto-s6"} <= names
     config = Run.load("lm-l2-k4-n40-s6", workspace / "data").config
     assert (config.layer, config.num_experts, config.seed, config.data_seed) == (2, 40, 6, 5)
+    assert config.optimizer.learning_rate == 0.02
     assert Run.load("lm-l2-k4-n40-s5", workspace / "data").config.data_seed is None
-
-
-def test_config_files_may_hold_one_value_or_several(workspace: Path, capsys: Capture) -> None:
-    settings = {"k": [2, 3], "layer": 1, "num-experts": ["40"], "learning-rate": 0.02}
-    Path("fit.json").write_text(json.dumps(settings))
-    assert run(sweep_words("--config", "fit.json", "--json")) == 0
-    assert [result["run"] for result in document(capsys)] == ["lm-l1-k2", "lm-l1-k3"]
-    assert Run.load("lm-l1-k3", workspace / "data").config.optimizer.learning_rate == 0.02

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from fastapi.testclient import TestClient
 
@@ -56,19 +56,17 @@ ONCE_BAD = {
 
 
 def test_mutated_bundles(entries: Entries, tmp_path: Path) -> None:
-    tried = list(mutations(entries))
+    tried = dict(mutations(entries))
     assert len(tried) >= 193
-    assert {mutation.name for mutation in tried} >= ONCE_BAD
-    if WANTED is None:
-        tried = [*tried[:: len(tried) // FEW], *(mutation for mutation in tried if mutation.name in ONCE_BAD)]
-    bad = [f"{mutation.name}: {problem}" for mutation in tried for problem in _problems(entries, mutation, tmp_path)]
+    names = list(tried) if WANTED else {*list(tried)[:: len(tried) // FEW], *ONCE_BAD}
+    bad = [f"{name}: {problem}" for name in names for problem in problems(entries, *tried[name], tmp_path)]
     assert not bad, "\n".join(bad)
 
 
-def _problems(entries: Entries, mutation: "Mutation", folder: Path) -> Iterator[str]:
-    """Everything that goes wrong with a mutated bundle."""
+def problems(entries: Entries, entry: str, content: Callable[[], bytes], folder: Path) -> Iterator[str]:
+    """Everything that goes wrong with a bundle of which an entry was changed."""
     with CASES.timed(), TemporaryDirectory(dir=folder) as place:
-        file = write_bundle(Path(place) / "bad.mxd", entries | {mutation.entry: mutation.content()})
+        file = write_bundle(Path(place) / "bad.mxd", entries | {entry: content()})
         try:
             opened = unpack(file, Path(place) / "opened", None)
         except UserError as error:
@@ -77,24 +75,21 @@ def _problems(entries: Entries, mutation: "Mutation", folder: Path) -> Iterator[
         except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
             yield f"raises {type(error).__name__}: {str(error)[:200]}"
         else:
-            yield from _failures(opened.folder, of_people=mutation.entry in OF_USERS)
+            yield from failures(opened.folder, of_people=entry in OF_USERS)
 
 
-def _failures(data: Path, of_people: bool) -> Iterator[str]:
+def failures(data: Path, of_people: bool) -> Iterator[str]:
     """Requests that a server on a data folder answers with 5xx. Figures do not show what users write."""
     with TestClient(create_app(Settings(data=data, device="cpu")), raise_server_exceptions=False) as client:
-        for path in _paths(client):
-            if of_people and "/figures/" in path:
-                continue
-            answer = client.get(path)
+        requests: list[tuple[str, str, Any]] = [("GET", path, None) for path in paths(client)]
+        requests = [it for it in requests if not (of_people and "/figures/" in it[1])]
+        for method, path, body in [*requests, ("PATCH", "/api/runs/small/experts/3", {"label": "another"})]:
+            answer = client.request(method, path, json=body)
             if answer.status_code >= 500 and answer.status_code != 503:
-                yield f"GET {path} -> {answer.status_code} {answer.text[:200]}"
-        answer = client.patch("/api/runs/small/experts/3", json={"label": "another"})
-        if answer.status_code >= 500 and answer.status_code != 503:
-            yield f"PUT label -> {answer.status_code}"
+                yield f"{method} {path} -> {answer.status_code} {answer.text[:200]}"
 
 
-def _paths(client: TestClient) -> Iterator[str]:
+def paths(client: TestClient) -> Iterator[str]:
     """Paths of everything that can be read about the run of the bundle."""
     found = client.get("/api/runs/small/sessions")
     saved = found.json()["sessions"] if found.status_code == 200 else []
@@ -110,8 +105,6 @@ RUN_FILES = ("run/run.json", "run/layer.json", "run/metrics.json", "run/units.js
 BYTES = {"token_ids", "active", "counts", "experts", "sequences"}
 DEEP = "deep"
 """Stands for a value nested 40 levels deep, which is written as text."""
-FEW_PER_KIND = 1
-"""Values of a kind inside one JSON document that are mutated; the others of the kind are read by the same code."""
 WHOLE: tuple[Any, ...] = (-1, 10**12, None)
 NUMBERS: tuple[Any, ...] = (-1, float("nan"), 1e308, None)
 TEXTS: tuple[Any, ...] = ("", "\ud800", "x" * 5_000_000)
@@ -119,83 +112,57 @@ LISTS: tuple[Any, ...] = ([], [[1]], [None] * 5000)
 MAPPINGS: tuple[Any, ...] = ({}, {"1": None}, DEEP)
 
 
-class Mutation(NamedTuple):
-    """A change of one value of a bundle's entry, or of the rows of a table."""
-
-    name: str
-    entry: str
-    content: Callable[[], bytes]
-    """The changed entry."""
-
-
-def mutations(entries: Entries) -> Iterator[Mutation]:
-    tables = [name for name in sorted(entries) if _is_table(name) and entries[name]]
+def mutations(entries: Entries) -> Iterator[tuple[str, tuple[str, Callable[[], bytes]]]]:
+    """Name, and entry with its changed content, of each change of one value, or of the rows of a table."""
+    tables = [name for name in sorted(entries) if name.startswith("database/") and entries[name]]
     for name in (*tables, *(name for name in RUN_FILES if name in entries)):
-        first, *others = entries[name].splitlines() if _is_table(name) else [entries[name]]
+        first, *others = entries[name].splitlines() if name in tables else [entries[name]]
         document = json.loads(first)
-        for place, value in _values(document):
+        for place, value in mutated_values(document):
             text = f"{value!r}" if len(f"{value!r}") < 24 else f"{value!r}"[:20] + "…"
-            content = partial(_changed, document, place, value, others)
-            yield Mutation(f"{name}:{'.'.join(map(str, place))}={text}", name, content)
+            yield f"{name}:{'.'.join(map(str, place))}={text}", (name, partial(changed, document, place, value, others))
     for name in tables:
         for rows in (slice(1, None), slice(0, 1), slice(0, 0)):
-            lines = entries[name].splitlines(keepends=True)[rows]
-            yield Mutation(f"{name}:{rows}", name, partial(b"".join, lines))
+            yield f"{name}:{rows}", (name, partial(b"".join, entries[name].splitlines(keepends=True)[rows]))
 
 
-def _is_table(name: str) -> bool:
-    return name.startswith("database/")
+def mutated_values(document: Any) -> Iterator[tuple[Place, Any]]:
+    """Mutated values of a document by their place: one value of each type in each column and field of a result."""
+    seen: set[tuple[int, Place, type]] = set()
+    for place, value in places(document, ()):
+        # Keys that are numbers are experts or rows, which the same code reads.
+        column = () if str(place[0]).isdecimal() else place[: 2 if place[0] == "result" else 1]
+        kind = (len(place), column, type(value))
+        if kind not in seen:
+            seen.add(kind)
+            yield from ((place, other) for other in others_like(place, value))
 
 
-def _values(document: Any) -> Iterator[tuple[Place, Any]]:
-    """Mutated values of a document by their place."""
-    seen: dict[str, int] = {}
-    for place, value in _places(document, ()):
-        kind = f"{len(place)}{_column(place)}{type(value).__name__}"
-        seen[kind] = seen.get(kind, 0) + 1
-        if seen[kind] <= FEW_PER_KIND:
-            for other in _others(place, value):
-                yield place, other
-
-
-def _column(place: Place) -> str:
-    """The column that a value is in and, of a result, its field. Keys that are numbers are experts or rows."""
-    if str(place[0]).isdecimal():
-        return ""
-    return ".".join(map(str, place[: 2 if place[0] == "result" else 1]))
-
-
-def _places(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+def places(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
     if place:
         yield place, value
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _places(item, (*place, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value[:2]):
-            yield from _places(item, (*place, index))
+    first = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, item in first:
+        yield from places(item, (*place, key))
 
 
-def _others(place: Place, value: Any) -> tuple[Any, ...]:
+def others_like(place: Place, value: Any) -> tuple[Any, ...]:
+    """Hostile values of the type of a value."""
     if isinstance(value, str) and place[-1] in BYTES:
         content = base64.b64decode(value)
-        changed = (content[:-1], b"", b"\xff" * len(content), content + content)
-        return tuple(base64.b64encode(it).decode() for it in changed)
+        packed = (content[:-1], b"", b"\xff" * len(content), content + content)
+        return tuple(base64.b64encode(it).decode() for it in packed)
     if isinstance(value, str):
-        later = ("9999-12-31T23:59:59.999999",) if value[:2] == "20" and "T" in value else ()
-        return TEXTS + later
-    if isinstance(value, list):
-        return LISTS
-    if isinstance(value, dict):
-        return MAPPINGS
+        return TEXTS + (("9999-12-31T23:59:59.999999",) if value[:2] == "20" and "T" in value else ())
+    if isinstance(value, list | dict):
+        return LISTS if isinstance(value, list) else MAPPINGS
     return WHOLE if isinstance(value, int) else NUMBERS
 
 
-def _changed(document: Any, place: Place, value: Any, others: Sequence[bytes]) -> bytes:
-    changed = copy.deepcopy(document)
-    inner = changed
+def changed(document: Any, place: Place, value: Any, others: Sequence[bytes]) -> bytes:
+    result = inner = copy.deepcopy(document)
     for part in place[:-1]:
         inner = inner[part]
     inner[place[-1]] = value
-    text = json.dumps(changed).replace(json.dumps(DEEP), "[" * 40 + "]" * 40)
+    text = json.dumps(result).replace(json.dumps(DEEP), "[" * 40 + "]" * 40)
     return b"\n".join([text.encode(), *others])

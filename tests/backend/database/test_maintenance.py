@@ -1,0 +1,310 @@
+"""Damage is reported, labels and lists are rescued from it, disk space is reclaimed; upgrades from older schemas."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, inspect, text, update
+from sqlalchemy.orm import Session
+
+from mxd.backend.cli.main import run
+from mxd.backend.cli.main import run as mxd
+from mxd.backend.database import annotations, maintenance
+from mxd.backend.database.annotations import set_label
+from mxd.backend.database.engine import open_database, opened, reading
+from mxd.backend.database.maintenance import CHAINS, UpgradeResult, check_database, compact_database, upgrade_database
+from mxd.backend.queries.runs import count_examples
+from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.config import IndexConfig
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database import open as trainer_open
+from mxd.trainer.storage.database.engine import connect
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.open import MigrationChain, sqlite_url, writing
+from mxd.trainer.storage.database.search import delete_search
+from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import register_run
+from tests.helpers.databases import made_up_database
+from tests.helpers.runs import World
+from tests.helpers.servers.postgresql import Server
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def intact(fitted: World, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A database with an index. Tests roll back their damage."""
+    data, server = tmp_path_factory.mktemp("intact"), request.getfixturevalue("postgresql_server")
+    # A copy, because indexing writes the units of the run.
+    shutil.copytree(fitted.data / "runs", data / "runs")
+    run, config = Run.load("small", data), IndexConfig(text=fitted.text, tokens=640)
+    with opened(sqlite_url(data) if request.param == "sqlite" else server.new()) as database:
+        register_run(run, database)
+        build_index(run, config, LanguageModel.load(run.config.language_model, "cpu"), database)
+        yield database
+
+
+def findings(database: Engine, damage: Callable[[Session], object] = lambda _session: None) -> list[str]:
+    """Return all findings about a database after some damage, which is rolled back."""
+    with reading(database) as session:
+        damage(session)
+        return list(check_database(session, sample=1_000))
+
+
+DAMAGE: list[tuple[str, dict[str, bytes], str]] = [
+    ("DELETE FROM sequences WHERE sequence = (SELECT max(sequence) FROM examples)", {}, "missing token sequence"),
+    ("DELETE FROM examples WHERE expert = (SELECT max(expert) FROM examples)", {}, "examples, found"),
+    ("DELETE FROM experts WHERE active_tokens = 0 OR expert = 3", {}, "experts, found"),
+    ("UPDATE experts SET density = density + 0.1", {}, "does not match their active tokens"),
+    ("UPDATE examples SET activation = activation * 2 WHERE bin = 0 AND rank = 1", {}, "another activation"),
+    ("UPDATE examples SET position = 16 WHERE bin = 0 AND rank = 0", {}, "position 16 in a sequence of 16 tokens"),
+    ("UPDATE experts SET max_activation = max_activation + 1", {}, "does not have its largest activation"),
+    ("UPDATE experts SET active_tokens = active_tokens + 1 WHERE active_tokens > 0", {}, "do not add up"),
+    *(
+        ("UPDATE examples SET active = :packed WHERE rank = 0", {"packed": packed}, "cannot be decoded")
+        for packed in (b"", b"\xff", b"\x05\x01")
+    ),
+]
+
+
+@pytest.mark.parametrize(("statement", "values", "problem"), DAMAGE)
+def test_damage_is_found(intact: Engine, statement: str, values: dict[str, bytes], problem: str) -> None:
+    found = findings(intact, lambda session: session.execute(text(statement), values))
+    assert any(problem in it for it in found), found
+
+
+def test_only_missing_search_documents_are_found(intact: Engine) -> None:
+    assert findings(intact) == []
+    (found,) = findings(intact, lambda session: delete_search(session, 1))
+    assert "searchable experts, found 0" in found
+
+
+def test_the_command_returns_1_if_there_are_findings(intact: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    url = intact.url.render_as_string(hide_password=False)
+    assert mxd(["database", "check", "--database", url, "--json"]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert answer["findings"] == []
+    with intact.begin() as connection:
+        connection.execute(text("UPDATE indexes SET examples = examples + 1"))
+    assert mxd(["database", "check", "--database", url]) == 1
+    assert "Index the runs named here again" in capsys.readouterr().out
+    with intact.begin() as connection:
+        connection.execute(text("UPDATE indexes SET examples = examples - 1"))
+
+
+PAGE = 4096
+
+
+def annotated(data: Path) -> Path:
+    """A database with labels and a list; returns its file."""
+    database = made_up_database(data, sqlite_url(data))
+    with writing(database) as session:
+        for expert in range(100):
+            annotations.set_label(session, "first", expert, f"label {expert}")
+        annotations.make_list(session, "first", "foxes", [3, 1])
+    with database.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.dispose()
+    return data / "mxd.sqlite"
+
+
+def spoil(file: Path, page: int) -> bytes:
+    """Overwrite a page of a file. Returns the content."""
+    content = file.read_bytes()
+    file.write_bytes(content[: page * PAGE] + b"\xff" * PAGE + content[(page + 1) * PAGE :])
+    return file.read_bytes()
+
+
+def test_labels_and_lists_of_a_damaged_file_are_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, rescued = annotated(tmp_path), tmp_path / "rescued.sqlite"
+    words = ["database", "rescue", str(rescued), "--data", str(tmp_path)]
+    with opened(f"sqlite:///{file}") as database, database.connect() as connection:
+        root = connection.exec_driver_sql("SELECT rootpage FROM sqlite_master WHERE name = 'examples'").scalar_one()
+    before = spoil(file, root - 1)
+    assert mxd(["database", "check", "--data", str(tmp_path)]) == 1
+    assert "mxd database rescue NEW.sqlite" in capsys.readouterr().out
+    assert mxd(words) == 0
+    assert file.read_bytes() == before
+    with opened(f"sqlite:///{rescued}") as database, reading(database) as session:
+        assert annotations.all_labels(session, "first") == {expert: f"label {expert}" for expert in range(100)}
+        ((record, size),) = annotations.lists_with_counts(session, "first")
+        assert (record.name, size) == ("foxes", 2)
+    rescued.write_text("mine")
+    assert mxd(words) == 2
+    assert "Choose a new file" in capsys.readouterr().err
+    assert rescued.read_text() == "mine"
+    rescued.unlink()
+    spoil(file, before.rindex(b"label 50") // PAGE)
+    assert mxd(words) == 0, "a damaged table gives its readable rows"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_disk_space_is_reclaimed(
+    kind: str, tmp_path: Path, postgresql_server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = made_up_database(tmp_path, sqlite_url(tmp_path) if kind == "sqlite" else postgresql_server.new())
+    url = database.url.render_as_string(hide_password=False)
+    for content in ("".join(chr(33 + n % 90) for n in range(10**6)), ""):
+        with database.begin() as connection:
+            connection.execute(text("UPDATE runs SET text = :content"), {"content": content})
+    with opened(url) as other, database.connect() as connection:
+        connection.execute(text("UPDATE runs SET text = 'x'"))
+        with pytest.raises(UserError, match="Another program is writing"):
+            compact_database(other)
+    database.dispose()
+    assert mxd(["database", "compact", "--database", url, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert min(done.values()) > 0
+    assert kind == "postgresql" or done["bytes_after"] < done["bytes_before"] - 10**6
+
+
+NEWEST, OWN = (chain.newest for chain in CHAINS)
+REVISION = f'''
+"""A new column in a table that other tables refer to."""
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{NEWEST + 1}"
+down_revision = "{NEWEST}"
+
+
+def upgrade():
+    with op.batch_alter_table("runs") as table:
+        table.add_column(sa.Column("comment", sa.Text))
+        table.alter_column("name", type_=sa.String(300))
+'''
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, postgresql_server: Server) -> str:
+    url = sqlite_url(tmp_path) if request.param == "sqlite" else postgresql_server.new()
+    engine = made_up_database(tmp_path / "data", url)
+    with writing(engine) as session:
+        set_label(session, "first", 3, "before")
+    engine.dispose()
+    return url
+
+
+@pytest.fixture
+def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MigrationChain:
+    """The trainer's chain with one more revision, which the program then expects."""
+    trainer, backend = CHAINS
+    scripts = tmp_path / "migrations"
+    shutil.copytree(trainer.scripts, scripts)
+    (scripts / "versions" / f"version_{NEWEST + 1}.py").write_text(REVISION)
+    chain = replace(trainer, scripts=scripts, newest=NEWEST + 1)
+    monkeypatch.setattr(trainer_open, "CHAIN", chain)
+    monkeypatch.setattr(maintenance, "CHAINS", (chain, backend))
+    return chain
+
+
+def rows(url: str, table: str) -> list[list[Any]]:
+    """Return all rows of a table."""
+    engine = connect(url)
+    with engine.connect() as connection:
+        found = [list(row) for row in connection.execute(text(f"SELECT * FROM {table}"))]
+    engine.dispose()
+    return found
+
+
+TABLES = ("runs", "metrics", "indexes", "experts", "examples", "sequences", "labels")
+
+
+def test_an_upgrade_runs_the_missing_revisions_and_keeps_every_row(url: str, newer: MigrationChain) -> None:
+    with pytest.raises(UserError, match="older version of MxD Explorer"):
+        open_database(url)
+    before = {table: rows(url, table) for table in TABLES}
+    assert all(before.values())
+    assert upgrade_database(url) == UpgradeResult(NEWEST, OWN, NEWEST + 1, OWN)
+    after = {table: rows(url, table) for table in TABLES}
+    assert [row[:-1] for row in after.pop("runs")] == before.pop("runs")
+    assert after == before
+    engine = open_database(url)
+    assert "comment" in {column["name"] for column in inspect(engine).get_columns("runs")}
+    engine.dispose()
+    assert upgrade_database(url) == UpgradeResult(NEWEST + 1, OWN, NEWEST + 1, OWN)
+
+
+def test_an_upgrade_of_the_annotations_alone_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = sqlite_url(tmp_path)
+    with pytest.raises(NotFoundError, match="No database at"):
+        upgrade_database(database)
+    assert list(tmp_path.iterdir()) == []
+    made_up_database(tmp_path / "data", database).dispose()
+    with closing(sqlite3.connect(tmp_path / "mxd.sqlite")) as connection, connection:
+        connection.execute("ALTER TABLE sessions DROP COLUMN text")
+        connection.execute("UPDATE backend_version SET version_num = '1'")
+    for sentence in (f"Upgraded the tables of annotations from version 1 to {OWN}.", "Nothing was changed."):
+        assert run(["database", "upgrade", "--database", database]) == 0
+        assert sentence in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.owner)
+def test_a_newer_database_is_rejected_and_unchanged(chain: MigrationChain, url: str) -> None:
+    engine = connect(url)
+    with engine.begin() as connection:
+        connection.execute(chain.table.update().values(version_num="99"))
+    engine.dispose()
+    for attempt in (open_database, upgrade_database):
+        with pytest.raises(UserError, match="newer version of MxD Explorer"):
+            attempt(url)
+    assert rows(url, chain.table.name) == [["99"]]
+
+
+def test_a_failed_upgrade_changes_nothing(url: str, newer: MigrationChain) -> None:
+    revision = newer.scripts / "versions" / f"version_{NEWEST + 1}.py"
+    revision.write_text(REVISION + "    raise MemoryError\n")
+    before = rows(url, "runs")
+    with pytest.raises(MemoryError):
+        upgrade_database(url)
+    assert rows(url, "runs") == before
+    assert rows(url, "trainer_version") == [[str(NEWEST)]]
+    if url.startswith("sqlite"):  # PostgreSQL accepts no dangling rows
+        revision.write_text(REVISION)
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+            connection.execute("UPDATE metrics SET run_id = run_id + 99")
+        with pytest.raises(UserError, match="The database was not changed"):
+            upgrade_database(url)
+        assert rows(url, "trainer_version") == [[str(NEWEST)]]
+
+
+def test_counts_may_exceed_32_bits(url: str) -> None:
+    many = 3_000_000_000_000
+    with opened(url) as engine, writing(engine) as session:
+        session.execute(update(RunRecord).values(parameters=many, target_tokens=many, trained_tokens=many))
+        session.execute(update(MetricRecord).values(tokens=many))
+        session.execute(update(IndexRecord).values(tokens=many, examples=many))
+        session.execute(update(ExpertRecord).values(active_tokens=many))
+        session.flush()
+        examples = count_examples(session)
+    assert (examples % many, type(examples)) == (0, int)
+
+
+def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
+    def tables(engine: Engine) -> dict[str, list[tuple[str, str, bool]]]:
+        seen = inspect(engine)
+        return {
+            name: [(column["name"], str(column["type"]), column["nullable"]) for column in seen.get_columns(name)]
+            for name in seen.get_table_names()
+        }
+
+    engine = connect(url)
+    newest = tables(engine)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE recurrences"))
+        connection.execute(text("DROP INDEX experts_by_steerability"))
+        connection.execute(text("ALTER TABLE experts DROP COLUMN steerability"))
+        connection.execute(text("ALTER TABLE sessions DROP COLUMN text"))
+        for chain in CHAINS:
+            connection.execute(chain.table.update().values(version_num="1"))
+    assert upgrade_database(url) == UpgradeResult(1, 1, NEWEST, OWN)
+    assert tables(engine) == newest
+    keys = inspect(engine).get_pk_constraint("recurrences")["constrained_columns"]
+    assert keys == ["run_id", "expert", "other_run"]
+    engine.dispose()
