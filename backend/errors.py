@@ -24,62 +24,54 @@ from mxd.trainer.errors import (
 from mxd.trainer.storage.database.engine import database_error_message
 
 
-class RunNotFoundError(NotFoundError):
+class Coded(Exception):
+    """Base class of errors with an HTTP status and a stable code."""
+
+    status: ClassVar[int]
+    code: ClassVar[str]
+
+    def __init_subclass__(cls, status: int | None = None, code: str | None = None) -> None:
+        cls.status, cls.code = status or cls.status, code or cls.code
+
+
+class RunNotFoundError(Coded, NotFoundError, status=404, code="run-not-found"):
     """There is no run with this name."""
 
-    code: ClassVar[str] = "run-not-found"
 
-
-class ExpertNotFoundError(NotFoundError):
+class ExpertNotFoundError(Coded, NotFoundError, status=404, code="expert-not-found"):
     """The run has no expert with this id."""
 
-    code: ClassVar[str] = "expert-not-found"
 
-
-class SessionNotFoundError(NotFoundError):
+class SessionNotFoundError(Coded, NotFoundError, status=404, code="session-not-found"):
     """There is no saved session with this id."""
 
-    code: ClassVar[str] = "session-not-found"
 
-
-class NoIndexError(NotFoundError):
+class NoIndexError(Coded, NotFoundError, status=404, code="no-index"):
     """The run has not been indexed."""
 
-    code: ClassVar[str] = "no-index"
 
-
-class ListNotFoundError(NotFoundError):
+class ListNotFoundError(Coded, NotFoundError, status=404, code="list-not-found"):
     """The run has no list with this id, or the list has no such entry."""
 
-    code: ClassVar[str] = "list-not-found"
 
-
-class NoEvaluationsError(NotFoundError):
+class NoEvaluationsError(Coded, NotFoundError, status=404, code="no-evaluations"):
     """There are no evaluations to plot."""
 
-    code: ClassVar[str] = "no-evaluations"
 
-
-class CursorError(UserError):
+class CursorError(Coded, UserError, status=400, code="bad-cursor"):
     """The cursor belongs to another list, or is no cursor."""
 
-    code: ClassVar[str] = "bad-cursor"
 
-
-class BusyError(Exception):
+class BusyError(Coded, status=503, code="busy"):
     """The request queue is full. A new attempt is likely to succeed after some ``seconds``."""
-
-    code: ClassVar[str] = "busy"
 
     def __init__(self, message: str, seconds: float = 5.0) -> None:
         super().__init__(message)
         self.seconds = seconds
 
 
-class OutOfMemoryError(UserError):
+class OutOfMemoryError(Coded, UserError, status=503, code="out-of-memory"):
     """The device has no memory for a request; the other requests continue."""
-
-    code: ClassVar[str] = "out-of-memory"
 
     def __init__(self) -> None:
         super().__init__(
@@ -87,77 +79,54 @@ class OutOfMemoryError(UserError):
         )
 
 
-class UnusableRunError(UserError):
+class UnusableRunError(Coded, UserError, status=503, code="run-unusable"):
     """Files of a run or of its language model are damaged or missing on the server; the message says which."""
 
-    code: ClassVar[str] = "run-unusable"
 
-
-class ClientGoneError(Exception):
+class ClientGoneError(Coded, status=499, code="client-gone"):
     """The client closed the connection. The response only appears in the log."""
 
-    code: ClassVar[str] = "client-gone"
 
-
-class NotSignedInError(Exception):
+class NotSignedInError(Coded, status=401, code="not-signed-in"):
     """The request has no valid access token, and one is required."""
 
-    code: ClassVar[str] = "not-signed-in"
 
-
-class ForbiddenError(Exception):
+class ForbiddenError(Coded, status=403, code="forbidden"):
     """The access token does not permit this request."""
 
-    code: ClassVar[str] = "forbidden"
 
-
-class MisdirectedError(Exception):
+class MisdirectedError(Coded, status=421, code="wrong-host"):
     """The Host header names another server."""
 
-    code: ClassVar[str] = "wrong-host"
 
-
-class BodyTooLargeError(Exception):
+class BodyTooLargeError(Coded, status=413, code="request-too-large"):
     """The body of the request exceeds the limit."""
 
-    code: ClassVar[str] = "request-too-large"
 
-
-class DatabaseUnavailableError(Exception):
+class DatabaseUnavailableError(Coded, status=503, code="database-unavailable"):
     """The database is temporarily unusable; the message states the reason."""
-
-    code: ClassVar[str] = "database-unavailable"
 
 
 INTERNAL = "internal"
 UNSTORABLE_MESSAGE = "The database cannot store or search this text: it contains a NUL character or is too long."
 
-_BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
+_OF_OTHERS: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFoundError, 404, "not-found"),
     (TooLongError, 413, "prompt-too-long"),
-    (DamagedDatabaseError, 503, "database-unavailable"),
-    (OutOfMemoryError, 503, OutOfMemoryError.code),
-    (UnusableRunError, 503, UnusableRunError.code),
-    (CancelledError, 499, ClientGoneError.code),
+    (DamagedDatabaseError, DatabaseUnavailableError.status, DatabaseUnavailableError.code),
+    (CancelledError, ClientGoneError.status, ClientGoneError.code),
     (UserError, 400, "bad-input"),
-    (NotSignedInError, 401, NotSignedInError.code),
-    (ForbiddenError, 403, ForbiddenError.code),
-    (BodyTooLargeError, 413, BodyTooLargeError.code),
-    (MisdirectedError, 421, MisdirectedError.code),
-    (ClientGoneError, 499, ClientGoneError.code),
-    (BusyError, 503, "busy"),
-    (DatabaseUnavailableError, 503, DatabaseUnavailableError.code),
     (DataError, 422, "cannot-be-stored"),
 )
+"""Errors of the trainer and of the database, subclasses first."""
 
 
 def status_and_code(error: BaseException) -> tuple[int, str]:
     """Return the HTTP status and code of an error: 500 and ``internal`` for a defect of the server."""
-    for kind, status, code in _BY_KIND:
-        if isinstance(error, kind):
-            # SQLAlchemy errors have a ``code`` attribute with another meaning.
-            return status, code if kind is DataError else str(getattr(error, "code", code))
-    return 500, INTERNAL
+    if isinstance(error, Coded):
+        return error.status, error.code
+    known = ((status, code) for kind, status, code in _OF_OTHERS if isinstance(error, kind))
+    return next(known, (500, INTERNAL))
 
 
 def to_client_error(error: BaseException) -> BaseException:

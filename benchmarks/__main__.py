@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.commands.bench import BENCHMARKS
 from mxd.backend.cli.main import share_cores
-from mxd.backend.cli.parser import parse
-from mxd.backend.cli.runner import complain, guarded
+from mxd.backend.cli.parser import complain, guarded, parse
 from mxd.trainer.utils.display import suggest
 
 PROGRAM = "python -m benchmarks"

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     )
     from mxd.api.layer import Layer, MxD, Transcoder, load
     from mxd.api.models import load_model
-    from mxd.api.serving import serve
-    from mxd.api.training import finetune, import_run, runs, train
+    from mxd.api.training import finetune, import_run, runs, serve, train
     from mxd.trainer.errors import UserError
 
     __version__: str
@@ -62,8 +61,7 @@ __all__ = [
 _HOMES = {
     "mxd.api.layer": ("Layer", "MxD", "Transcoder", "load"),
     "mxd.api.models": ("load_model",),
-    "mxd.api.serving": ("serve",),
-    "mxd.api.training": ("finetune", "import_run", "runs", "train"),
+    "mxd.api.training": ("finetune", "import_run", "runs", "serve", "train"),
     "mxd.trainer.errors": ("UserError",),
 }
 """Module -> its public names. All others are in ``mxd.api.functions``."""

@@ -27,7 +27,6 @@ from sqlalchemy import Engine, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations as notes
-from mxd.backend.database import annotations as sessions
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas.steering import SteeringRequest
 from mxd.backend.settings import DEMO_DATABASE
@@ -137,14 +136,14 @@ def _enter_labels(session: Session, run: Run, labels: dict[str, str]) -> None:
 
 def _enter_sessions(session: Session, runs: dict[str, Run], run: Run, written: dict[str, Any]) -> None:
     """The newest session is listed first."""
-    sessions.remove_sessions(session, run.name)
+    session.execute(delete(notes.SessionRecord).where(notes.SessionRecord.run == run.name))
     for name, values in reversed(written.items()):
         steering = SteeringRequest.model_validate(values)
         units: dict[str, dict[int, float]] = {run.name: {}}
         for edit in steering.edits:
             source = runs[edit.run or run.name]
             units.setdefault(source.name, {})[edit.expert] = source.units[edit.expert]
-        sessions.save_session(session, run.name, name, steering.model_dump(mode="json"), sessions.json_units(units))
+        notes.save_session(session, run.name, name, steering.model_dump(mode="json"), notes.json_units(units))
 
 
 def _vacuum(path: Path) -> None:

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Match
 
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
+from mxd.backend import errors
 from mxd.backend.api.dependencies import Authenticator, AuthMiddleware, Services
 from mxd.backend.api.middleware import (
     SECURITY_HEADERS,
@@ -28,19 +29,10 @@ from mxd.backend.api.middleware import (
     MetricsMiddleware,
     SecurityHeadersMiddleware,
 )
-from mxd.backend.api.routes import experts, labels, openai, routing, runs, server, snapshots, steering
+from mxd.backend.api.routes import experts, openai, routing, runs, server, snapshots, steering
 from mxd.backend.api.static_files import docs_page, frontend
 from mxd.backend.caches import StampedCache
 from mxd.backend.database.engine import WriteAccess, open_database, reading_connections, size_in_bytes
-from mxd.backend.errors import (
-    BusyError,
-    ClientGoneError,
-    NotSignedInError,
-    error_body,
-    error_response,
-    response_to,
-    to_client_error,
-)
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.expert_table import RunCache
@@ -97,7 +89,7 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    described = (server.router, runs.router, runs.measurements, experts.router, labels.router, routing.router)
+    described = (server.router, runs.router, runs.measurements, experts.router, experts.of_users, routing.router)
     for router in (*described, steering.router, snapshots.router, experts.of_all_runs):
         app.include_router(router, prefix="/api")
     app.include_router(openai.router)
@@ -110,21 +102,23 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
         return Response(services.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def database_error(_request: Request, error: Exception) -> JSONResponse:
-        known = to_client_error(error)
+        known = errors.to_client_error(error)
         if known is error:
             raise error  # a bug: logged, and answered with status 500
-        return response_to(known)
+        return errors.response_to(known)
 
     app.add_api_route("/metrics", metrics_page, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", lambda: "ok", include_in_schema=False, response_class=PlainTextResponse)
-    for known in (UserError, BusyError, ClientGoneError, NotSignedInError, DataError):
-        app.add_exception_handler(known, lambda _, error: response_to(error))
+    for known in (UserError, errors.Coded, DataError):
+        app.add_exception_handler(known, lambda _, error: errors.response_to(error))
     for broken in (DBAPIError, PoolTimeoutError):
         app.add_exception_handler(broken, database_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     # This response bypasses all middleware.
-    app.add_exception_handler(Exception, lambda _, error: error_response(500, error_body(error), SECURITY_HEADERS))
+    app.add_exception_handler(
+        Exception, lambda _, error: errors.error_response(500, errors.error_body(error), SECURITY_HEADERS)
+    )
     app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
     # From the inside out: the token is checked before the body is read.
     app.add_middleware(BodyLimitMiddleware, most_bytes=body_bytes)
@@ -168,7 +162,7 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
         headers = {"Allow": ", ".join(allowed)}
     if request.url.path.startswith(openai.router.prefix):
         return openai.openai_error(error.status_code, code, message, headers)
-    return error_response(error.status_code, ErrorBody(code=code, message=message), headers)
+    return errors.error_response(error.status_code, ErrorBody(code=code, message=message), headers)
 
 
 def _invalid_request(_request: Request, error: Exception) -> JSONResponse:
@@ -181,4 +175,6 @@ def _invalid_request(_request: Request, error: Exception) -> JSONResponse:
         for name, message in list(problems.items())[:PROBLEMS_NAMED]
     )
     detail: dict[str, str | int | float | None] = {**problems}
-    return error_response(422, ErrorBody(code="invalid-request", message=f"Invalid request: {named}.", detail=detail))
+    return errors.error_response(
+        422, ErrorBody(code="invalid-request", message=f"Invalid request: {named}.", detail=detail)
+    )

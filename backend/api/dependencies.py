@@ -31,7 +31,7 @@ from mxd.backend.api.middleware import OPEN_PATHS, Metrics
 from mxd.backend.caches import StampedCache
 from mxd.backend.database.annotations import digest, role_of
 from mxd.backend.database.engine import WriteAccess
-from mxd.backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, response_to, to_client_error
+from mxd.backend.errors import Coded, ForbiddenError, MisdirectedError, NotSignedInError, response_to, to_client_error
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.coactivation import CoactivationIndex
@@ -78,11 +78,6 @@ def needed_role(method: str, path: str) -> Role | None:
     return "read" if method in READING_METHODS or READING_POSTS.match(path) else "write"
 
 
-def allows(role: Role, needed: Role) -> bool:
-    """Return True if a role includes another: ``write`` includes ``read``."""
-    return role == "write" or needed == "read"
-
-
 COOKIE = "mxd_token"
 BEARER = "bearer "
 SECONDS_REMEMBERED = 5.0
@@ -121,7 +116,7 @@ class Authenticator:
         role = await self.role(token_from(headers))
         if role is None:
             raise NotSignedInError("A token is required. Sign in with a token from: mxd token create")
-        if not allows(role, needed):
+        if role == "read" and needed == "write":
             raise ForbiddenError("This token has the role read. Sign in with a token of the role write.")
 
     async def role(self, token: str) -> Role | None:
@@ -163,7 +158,7 @@ class AuthMiddleware:
         try:
             authenticator.check_address(method, path, headers)
             await authenticator.check_access(method, path, headers)
-        except (MisdirectedError, ForbiddenError, NotSignedInError) as error:
+        except Coded as error:
             await response_to(error)(scope, receive, send)
             return
         except (DBAPIError, PoolTimeoutError) as error:  # the database of the tokens

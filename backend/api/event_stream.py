@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from starlette.requests import Request
@@ -20,14 +20,13 @@ from mxd.backend.schemas.base import ErrorEvent
 log = logging.getLogger(__name__)
 PING = b": ping\n\n"
 """A comment, which clients ignore, because proxies close idle connections."""
-EventData = Any
-Event = tuple[str, EventData]
+Event = tuple[str, Any]
 """Event name, which may be empty, and data: a schema, a dataclass, plain data, or bytes without line breaks."""
 Events = AsyncGenerator[Sequence[Event], None]
 """Batches of events that are sent together."""
 
 
-def encode(name: str, data: EventData) -> bytes:
+def encode(name: str, data: Any) -> bytes:
     """Encode one event; its JSON contains no line breaks."""
     event = b"event: " + name.encode() + b"\n" if name else b""
     return event + b"data: " + (data if isinstance(data, bytes) else to_json_bytes(data)) + b"\n\n"
@@ -82,16 +81,9 @@ async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, No
             await events.aclose()
 
 
-class NamedEvent(Protocol):
-    """An event that knows its name."""
-
-    @property
-    def event(self) -> str:
-        """Name of the event."""
-
-
-async def stream_steps(steps: AsyncGenerator[Sequence[NamedEvent], None]) -> EventStream:
-    """Stream the events of each step together; errors before the first step become a status code, not an event."""
+async def stream_steps(steps: AsyncGenerator[Sequence[Any], None]) -> EventStream:
+    """Stream the events of each step together; their field ``event`` is their name. Errors before the first step become
+    a status code, not an event."""
     first = await anext(steps)
 
     async def events() -> Events:
@@ -109,14 +101,15 @@ class EventStreamJson(JSONResponse):
     media_type = EventStream.media_type
 
 
-def stream_responses(data: Any) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI responses of a stream: the data type of its events, and JSON errors before it starts."""
+def streams(data: Any) -> dict[str, Any]:
+    """Arguments of a route that streams: the data type of its events, and JSON errors before the stream starts."""
     error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}}
-    return {
+    responses = {
         200: {"model": data, "description": "Server-sent events; this is the data of one of them."},
         "4XX": {"description": "The request cannot be served; the message says why.", **error},
         "5XX": {"description": "The server cannot answer now.", **error},
     }
+    return {"response_class": EventStreamJson, "responses": responses}
 
 
 Result = TypeVar("Result")

@@ -8,7 +8,6 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -185,22 +184,10 @@ class MetricsMiddleware:
         self.metrics.seconds.labels(scope["method"], route, str(status)).observe(seconds)
         if status == 503:
             self.metrics.refused.labels(str(status)).inc()
-        logging.getLogger(REQUEST_LOG).info(
-            "%s %s %s in %.1f ms",
-            scope["method"],
-            route,
-            status,
-            seconds * 1000,
-            extra={
-                "fields": {
-                    "request_id": request_id,
-                    "method": scope["method"],
-                    "route": route,
-                    "status": status,
-                    "took_ms": round(seconds * 1000, 2),
-                }
-            },
-        )
+        fields: dict[str, Any] = {"request_id": request_id, "method": scope["method"], "route": route, "status": status}
+        fields["took_ms"] = round(seconds * 1000, 2)
+        message = "%(method)s %(route)s %(status)s in %(took_ms).1f ms"
+        logging.getLogger(REQUEST_LOG).info(message, fields, extra={"fields": fields})
 
 
 def route_template(scope: Scope) -> str:
@@ -234,14 +221,6 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-@dataclass
-class _Kind:
-    """Records of one kind in the current period."""
-
-    began: float
-    count: int = 0
-
-
 class RepetitionFilter(logging.Filter):
     """Drops problems that clients can cause again and again, so that they cannot fill the disk. The last record that
     passes in a period says so. Lines of the request log are not limited."""
@@ -249,7 +228,8 @@ class RepetitionFilter(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
+        """Logger and message -> beginning of the current period, and records in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
@@ -257,15 +237,15 @@ class RepetitionFilter(logging.Filter):
             return True
         now = self._clock()
         key = (record.name, str(record.msg).partition("\n")[0][:200])
-        kind = self._kinds.get(key)
-        if kind is None or now - kind.began > PERIOD_SECONDS:
-            if len(self._kinds) >= KINDS_REMEMBERED:
-                self._kinds.clear()
-            kind = self._kinds[key] = _Kind(now)
-        kind.count += 1
-        if kind.count == REPEATS_LOGGED:
+        began, count = self._kinds.get(key, (now, 0))
+        if now - began > PERIOD_SECONDS:
+            began, count = now, 0
+        if key not in self._kinds and len(self._kinds) >= KINDS_REMEMBERED:
+            self._kinds.clear()
+        self._kinds[key] = began, count + 1
+        if count + 1 == REPEATS_LOGGED:
             record.msg = f"{record.msg} (further ones are not logged for {PERIOD_SECONDS:.0f} s)"
-        return kind.count <= REPEATS_LOGGED
+        return count < REPEATS_LOGGED
 
 
 def log_to_stderr(how: LogFormat) -> None:

@@ -60,11 +60,9 @@ def run(words: Sequence[str]) -> int:
     if first in ("-V", "--version"):
         print(versions())
         return 0
-    from mxd.backend.cli.runner import guarded, run_command
+    from mxd.backend.cli.parser import guarded, print_completion, run_command
 
     if first == "--completion":
-        from mxd.backend.cli.parser import print_completion
-
         return guarded(lambda: print_completion(second))
     return run_command(words)
 

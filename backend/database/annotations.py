@@ -20,6 +20,7 @@ from sqlalchemy import JSON, DateTime, ForeignKey, Index, String, Text, UniqueCo
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mxd.backend.errors import ListNotFoundError, SessionNotFoundError
+from mxd.backend.schemas.experts import AnnotationChange, ListChange
 from mxd.backend.settings import Role
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.tables import utc_now
@@ -51,16 +52,11 @@ class NoteRecord(NotesBase):
     updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
 
-def labels_of(session: Session, run: str, experts: Collection[int]) -> dict[int, str]:
-    query = select(LabelRecord.expert, LabelRecord.label).where(
-        LabelRecord.run == run, LabelRecord.expert.in_(list(experts))
-    )
-    return {record.expert: record.label for record in session.execute(query)}
-
-
-def all_labels(session: Session, run: str) -> dict[int, str]:
-    query = select(LabelRecord.expert, LabelRecord.label).where(LabelRecord.run == run)
-    return {record.expert: record.label for record in session.execute(query)}
+def labels_of(session: Session, run: str, experts: Collection[int] | None = None) -> dict[int, str]:
+    """Return the user labels of a run, or those of ``experts``."""
+    chosen = [] if experts is None else [LabelRecord.expert.in_(list(experts))]
+    query = select(LabelRecord.expert, LabelRecord.label).where(LabelRecord.run == run, *chosen)
+    return dict(session.execute(query).all())
 
 
 def labels_stamp(session: Session, run: str) -> tuple[int, datetime | None]:
@@ -68,11 +64,6 @@ def labels_stamp(session: Session, run: str) -> tuple[int, datetime | None]:
     query = select(func.count(), func.max(LabelRecord.updated_at)).where(LabelRecord.run == run)
     count, newest = session.execute(query).one()
     return count, newest
-
-
-def note_of(session: Session, run: str, expert: int) -> str | None:
-    record = session.get(NoteRecord, (run, expert))
-    return record.note if record else None
 
 
 def set_label(session: Session, run: str, expert: int, label: str | None) -> None:
@@ -88,14 +79,6 @@ def set_label(session: Session, run: str, expert: int, label: str | None) -> Non
     session.merge(LabelRecord(run=run, expert=expert, label=label, updated_at=now))
 
 
-def set_note(session: Session, run: str, expert: int, note: str | None) -> None:
-    """Set the note on an expert, or delete it if it is None."""
-    if note is None:
-        session.execute(delete(NoteRecord).where(NoteRecord.run == run, NoteRecord.expert == expert))
-    else:
-        session.merge(NoteRecord(run=run, expert=expert, note=note, updated_at=utc_now()))
-
-
 class TagRecord(NotesBase):
     """A tag on an expert."""
 
@@ -109,15 +92,19 @@ class TagRecord(NotesBase):
     __table_args__ = (Index("experts_of_tag", "run", "tag", "expert"),)
 
 
-def add_tag(session: Session, run: str, expert: int, tag: str) -> None:
-    """Add a tag to an expert (idempotent)."""
-    if session.get(TagRecord, (run, expert, tag)) is None:
-        session.add(TagRecord(run=run, expert=expert, tag=tag, created_at=utc_now()))
-
-
-def remove_tag(session: Session, run: str, expert: int, tag: str) -> None:
-    """Remove a tag from an expert, if present."""
-    session.execute(delete(TagRecord).where(TagRecord.run == run, TagRecord.expert == expert, TagRecord.tag == tag))
+def annotate(session: Session, run: str, expert: int, change: AnnotationChange) -> None:
+    """Change the label, the note and the tags of an expert. Omitted fields change nothing."""
+    key = {"run": run, "expert": expert}
+    if "label" in change.model_fields_set:
+        set_label(session, run, expert, change.label)
+    if change.note is not None:
+        session.merge(NoteRecord(**key, note=change.note, updated_at=utc_now()))
+    elif "note" in change.model_fields_set:
+        session.execute(delete(NoteRecord).filter_by(**key))
+    for tag in change.add_tags:
+        if session.get(TagRecord, (run, expert, tag)) is None:
+            session.add(TagRecord(**key, tag=tag, created_at=utc_now()))
+    session.execute(delete(TagRecord).filter_by(**key).where(TagRecord.tag.in_(change.remove_tags)))
 
 
 def tags_of(session: Session, run: str, experts: Collection[int]) -> dict[int, tuple[str, ...]]:
@@ -181,18 +168,30 @@ def make_list(session: Session, run: str, name: str, experts: Sequence[int]) -> 
     record = ListRecord(run=run, name=name, created_at=now, updated_at=now)
     session.add(record)
     session.flush()
-    add_entries(session, record, experts)
+    _add_entries(session, record, experts)
     return record
 
 
-def change_list(session: Session, record: ListRecord, name: str | None, note: str | None) -> None:
-    """Change a list's name and note. None leaves a value unchanged; an empty note deletes it. Raises UserError if
-    another list of the run has this name."""
-    if name is not None and name != record.name:
-        _check_name(session, record.run, name)
-        record.name = name
-    if note is not None:
-        record.note = note or None
+def change_list(session: Session, record: ListRecord, change: ListChange) -> None:
+    """Make the changes in the order of their fields. Raises UserError if another list of the run has the new name, or
+    the new order has other experts than the list, ListNotFoundError if a note is on an expert outside of the list."""
+    if change.name is not None and change.name != record.name:
+        _check_name(session, record.run, change.name)
+        record.name = change.name
+    if change.note is not None:
+        record.note = change.note or None
+    entry = EntryRecord
+    session.execute(delete(entry).where(entry.list_id == record.id, entry.expert.in_(change.remove)))
+    _add_entries(session, record, change.add)
+    entries = {entry.expert: entry for entry in entries_of(session, record)}
+    if change.order is not None and sorted(change.order) != sorted(entries):
+        raise UserError(f"The list '{record.name}' has changed. Reload it, then reorder it.")
+    for place, expert in enumerate(change.order or (), start=1):
+        entries[expert].place = place
+    for expert, note in change.entry_notes.items():
+        if expert not in entries:
+            raise ListNotFoundError(f"Expert {expert} is not in the list '{record.name}'. Add it first.")
+        entries[expert].note = note or None
     record.updated_at = utc_now()
 
 
@@ -215,40 +214,12 @@ def entries_of(session: Session, record: ListRecord) -> list[EntryRecord]:
     return list(session.scalars(query.order_by(EntryRecord.place, EntryRecord.expert)))
 
 
-def add_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
+def _add_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
     """Append experts to a list. Experts already in it keep their place."""
-    existing = {entry.expert for entry in entries_of(session, record)}
-    last = session.scalar(select(func.max(EntryRecord.place)).where(EntryRecord.list_id == record.id)) or 0
-    fresh = [expert for expert in dict.fromkeys(experts) if expert not in existing]
-    session.add_all(
-        EntryRecord(list_id=record.id, expert=expert, place=place) for place, expert in enumerate(fresh, start=last + 1)
-    )
-    record.updated_at = utc_now()
-
-
-def note_entry(session: Session, record: ListRecord, expert: int, note: str) -> None:
-    """Set the note of an entry; an empty note deletes it. Raises ListNotFoundError if the expert is not in the list."""
-    entry = session.get(EntryRecord, (record.id, expert))
-    if entry is None:
-        raise ListNotFoundError(f"Expert {expert} is not in the list '{record.name}'. Add it first.")
-    entry.note = note or None
-    record.updated_at = utc_now()
-
-
-def remove_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
-    """Remove experts from a list, if present."""
-    session.execute(delete(EntryRecord).where(EntryRecord.list_id == record.id, EntryRecord.expert.in_(experts)))
-    record.updated_at = utc_now()
-
-
-def order_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
-    """Reorder a list. Raises UserError if ``experts`` are not exactly the list's experts."""
-    entries = {entry.expert: entry for entry in entries_of(session, record)}
-    if sorted(experts) != sorted(entries):
-        raise UserError(f"The list '{record.name}' has changed. Reload it, then reorder it.")
-    for place, expert in enumerate(experts, start=1):
-        entries[expert].place = place
-    record.updated_at = utc_now()
+    places = {entry.expert: entry.place for entry in entries_of(session, record)}
+    fresh = [expert for expert in dict.fromkeys(experts) if expert not in places]
+    numbered = enumerate(fresh, start=max(places.values(), default=0) + 1)
+    session.add_all(EntryRecord(list_id=record.id, expert=expert, place=place) for place, expert in numbered)
 
 
 def lists_with_counts(session: Session, run: str) -> list[tuple[ListRecord, int]]:
@@ -258,23 +229,12 @@ def lists_with_counts(session: Session, run: str) -> list[tuple[ListRecord, int]
     return [(record, size) for record, size in session.execute(query.order_by(ListRecord.updated_at.desc()))]
 
 
-def lists_holding(session: Session, run: str, experts: Collection[int]) -> dict[int, list[tuple[int, str]]]:
-    """Return (id, name) of the lists that contain each expert, sorted by name."""
-    query = (
-        select(EntryRecord.expert, ListRecord.id, ListRecord.name)
-        .join(ListRecord, ListRecord.id == EntryRecord.list_id)
-        .where(ListRecord.run == run, EntryRecord.expert.in_(list(experts)))
-        .order_by(ListRecord.name)
-    )
-    lists: dict[int, list[tuple[int, str]]] = {expert: [] for expert in experts}
-    for expert, number, name in session.execute(query):
-        lists[expert].append((number, name))
-    return lists
-
-
-def experts_in(session: Session, run: str, list_id: int) -> set[int]:
-    """Return the experts of a list. Raises ListNotFoundError if the run has no list with this id."""
-    return {entry.expert for entry in entries_of(session, find_list(session, run, list_id))}
+def lists_with(session: Session, run: str, expert: int) -> list[tuple[int, str]]:
+    """Return (id, name) of the lists that contain an expert, sorted by name."""
+    of_list = EntryRecord.list_id == ListRecord.id
+    query = select(ListRecord.id, ListRecord.name).join(EntryRecord, of_list)
+    query = query.where(ListRecord.run == run, EntryRecord.expert == expert).order_by(ListRecord.name)
+    return [(number, name) for number, name in session.execute(query)]
 
 
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
@@ -335,15 +295,10 @@ def find_session(session: Session, id: str) -> SessionRecord:
     return record
 
 
-def sessions_of(session: Session, run: str) -> list[SessionRecord]:
-    """Return all sessions of a run, newest first."""
-    query = select(SessionRecord).where(SessionRecord.run == run)
+def sessions_of(session: Session, run: str | None = None) -> list[SessionRecord]:
+    """Return the sessions of a run, or of all runs, newest first."""
+    query = select(SessionRecord) if run is None else select(SessionRecord).where(SessionRecord.run == run)
     return list(session.scalars(query.order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
-
-
-def all_sessions(session: Session) -> list[SessionRecord]:
-    """Return the sessions of all runs, newest first."""
-    return list(session.scalars(select(SessionRecord).order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
 
 
 def delete_session(session: Session, id: str) -> None:
@@ -399,21 +354,14 @@ def tokens(session: Session) -> Sequence[AccessTokenRecord]:
     return session.scalars(select(AccessTokenRecord).order_by(AccessTokenRecord.id)).all()
 
 
-def count_tokens(session: Session) -> int:
-    return session.scalar(select(func.count()).select_from(AccessTokenRecord)) or 0
-
-
 def revoke_token(session: Session, token_id: int) -> None:
     """Revoke a token. Raises NotFoundError if no token has this id."""
-    if session.get(AccessTokenRecord, token_id) is None:
+    record = session.get(AccessTokenRecord, token_id)
+    if record is None:
         raise NotFoundError(f"Unknown token: {token_id}. Run 'mxd token list' to see the active tokens.")
-    session.execute(delete(AccessTokenRecord).where(AccessTokenRecord.id == token_id))
+    session.delete(record)
 
 
 def digest(token: str) -> str:
     """Return the hash under which a token is stored."""
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def remove_sessions(session: Session, run: str) -> None:
-    session.execute(delete(SessionRecord).where(SessionRecord.run == run))

@@ -203,21 +203,14 @@ def _readable_rows(source: sqlite3.Connection, table: str) -> Iterator[sqlite3.R
 WRITING = "Another program is writing to the database. Run the command again when it has finished."
 
 
-@dataclass(frozen=True)
-class CompactResult:
-    """Size of the database on disk."""
-
-    bytes_before: int
-    bytes_after: int
-
-
-def compact_database(database: Engine) -> CompactResult:
+def compact_database(database: Engine) -> dict[str, int]:
     """Reclaim the disk space of deleted rows, merge the full-text index and update the planner's statistics.
 
     SQLite rewrites the file, which temporarily doubles its size. PostgreSQL's ``VACUUM`` keeps the space for new rows
     and does not block other connections.
 
-    Raises UserError if another program is writing to it, or the disk is too full.
+    Returns the sizes on disk before and after. Raises UserError if another program is writing to it, or the disk is
+    too full.
     """
     before = size_in_bytes(database)
     with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -230,7 +223,7 @@ def compact_database(database: Engine) -> CompactResult:
             if execute(others).scalar():
                 raise UserError(WRITING)
             execute("VACUUM (ANALYZE)")
-            return CompactResult(before, size_in_bytes(database))
+            return {"bytes_before": before, "bytes_after": size_in_bytes(database)}
         execute("PRAGMA busy_timeout = 0")
         try:
             for run_id in connection.scalars(select(IndexRecord.run_id)).all():
@@ -245,7 +238,7 @@ def compact_database(database: Engine) -> CompactResult:
             raise UserError(f"Cannot rewrite the database: {error.orig}. Nothing was changed.") from error
         finally:
             execute("PRAGMA busy_timeout = 30000")
-    return CompactResult(before, size_in_bytes(database))
+    return {"bytes_before": before, "bytes_after": size_in_bytes(database)}
 
 
 CHAINS = (CHAIN, migrations.CHAIN)

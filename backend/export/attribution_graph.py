@@ -24,13 +24,12 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import labels_of
 from mxd.backend.errors import NoIndexError, RunNotFoundError
-from mxd.backend.export.tables import Exported, Row, chunk_of, open_run
+from mxd.backend.export.tables import Effects, Exported, Row, chunk_of, open_run
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import clear_labels
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, CircuitNode
 from mxd.trainer.config.analysis import target_tokens
-from mxd.trainer.storage.database.tables import AblationRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.files import atomic_write
 
@@ -210,14 +209,13 @@ def write_features(session: Session, exported: Exported, experts: Collection[int
     numbers layer and expert."""
     target = folder / FOLDER
     target.mkdir(parents=True, exist_ok=True)
-    for row, examples, measured in chunk_of(session, exported, sorted(experts)).entries():
+    for row, examples, effects in chunk_of(session, exported, sorted(experts)).entries():
         number = cantor(exported.run.layer, row["expert"])
-        described = _feature(exported, row, examples, measured)
+        described = _feature(exported.run.name, row, examples, effects)
         atomic_write(target / f"{number}.json", json.dumps({"index": number, **described}, ensure_ascii=False))
 
 
-def _feature(exported: Exported, row: Row, examples: list[Row], influence: AblationRecord | None) -> Mapping[str, Any]:
-    names = exported.vocabulary.names
+def _feature(run: str, row: Row, examples: list[Row], effects: Effects) -> Mapping[str, Any]:
     quantiles = []
     for number in sorted({one["bin"] for one in examples}):
         name = "Top activations"
@@ -227,10 +225,10 @@ def _feature(exported: Exported, row: Row, examples: list[Row], influence: Ablat
         shown = [_example(example) for example in examples if example["bin"] == number]
         quantiles.append({"quantile_name": name, "examples": shown})
     return {
-        "transcoder_id": exported.run.name,
+        "transcoder_id": run,
         "examples_quantiles": quantiles,
-        "top_logits": names(int(token) for token, _ in influence.promoted) if influence else [],
-        "bottom_logits": names(int(token) for token, _ in influence.suppressed) if influence else [],
+        "top_logits": [token for token, _ in effects["promoted"]],
+        "bottom_logits": [token for token, _ in effects["suppressed"]],
         "act_min": 0.0,
         "act_max": row["max_activation"],
         "quantile_values": [low for low, _, _ in reversed(row["bins"])],

@@ -101,18 +101,12 @@ class InferenceService:
     async def generate(
         self, names: Sequence[str], config: SteeringConfig, units: Units
     ) -> AsyncGenerator[Sequence[GenerationEvent], None]:
-        """Steer a prompt or, for a ``StrengthSweepConfig``, sweep the strength of an edit.
+        """Steer a prompt or, for a ``StrengthSweepConfig``, sweep the strength of an edit. ``names``: the steered run,
+        then the runs of other layers whose experts are edited too.
 
         Yields the events of each step of the language model together. Closing the generator stops it within a token.
-
-        Args:
-            names: the steered run, then the runs of other layers whose experts are edited too.
-            config: prompt, edits and sampling.
-            units: run -> expert -> its 99th percentile.
-
-        Raises:
-            BusyError: too many requests are running or waiting.
-            UserError: a run, the prompt, an edit or the language model cannot be used.
+        Raises BusyError if too many requests are running or waiting, UserError if a run, the prompt, an edit or the
+        language model cannot be used.
         """
         with self._admission() as release:
             runs = await self._load_runs(names)
@@ -223,8 +217,8 @@ def _load_layers(runs: Sequence[Run]) -> None:
             raise UnusableRunError(f"Run '{run.name}' cannot be used: {error}") from error
 
 
-SEQUENCES_PER_STEP = 8
-"""Few, so that other requests wait only briefly."""
+SEQUENCES_PER_STEP, ITEMS_PER_STEP, SEQUENCES_PER_ABLATION_STEP = 8, 4, 2
+"""Sizes of the steps of contrasts, prices and ablations: small, so that other requests wait only briefly."""
 BUSY_SECONDS = 0.5
 """Seconds between attempts to schedule a step when the queue is full."""
 
@@ -260,22 +254,12 @@ async def _in_turn(live: InferenceService, runs: Sequence[str], job: Callable[[J
             await asyncio.sleep(BUSY_SECONDS)
 
 
-ITEMS_PER_STEP = 4
-"""Few, so that other requests wait only briefly."""
-
-
 async def price_steps(
     live: InferenceService, runs: Sequence[str], edits: Sequence[Edit]
 ) -> AsyncGenerator[tuple[PriceProgressEvent | PriceDoneEvent], None]:
-    """Yield the progress of each step, then the price. Closing the generator cancels it.
-
-    Args:
-        runs: names of the edited runs; edits without a run belong to the first.
-
-    Raises:
-        BusyError: too many requests are waiting.
-        UserError: a run cannot be used, or an edit has a condition.
-    """
+    """Yield the progress of each step, then the price. Closing the generator cancels it. Edits without a run belong to
+    the first of ``runs``. Raises BusyError if too many requests are waiting, UserError if a run cannot be used, or an
+    edit has a condition."""
 
     def begin(context: JobContext) -> PriceMeasurement:
         from mxd.trainer.analysis.edit_price import PriceMeasurement
@@ -289,20 +273,12 @@ async def price_steps(
     yield (PriceDoneEvent(price=measurement.result()),)
 
 
-SEQUENCES_PER_ABLATION_STEP = 2
-"""Few, so that other requests wait only briefly."""
-
-
 async def ablation_steps(
     live: InferenceService, run: str, expert: int, database: Engine
 ) -> AsyncGenerator[tuple[AblationProgressEvent | AblationStoredEvent]]:
     """Yield the progress of each step, then the end, when the effects of an expert and its random expert are stored.
-
-    Closing the generator cancels it; then nothing is stored.
-
-    Raises BusyError if too many requests are waiting, UserError if the run cannot be used, or the expert has no
-    examples.
-    """
+    Closing the generator cancels it; then nothing is stored. Raises BusyError if too many requests are waiting,
+    UserError if the run cannot be used, or the expert has no examples."""
 
     def begin(context: JobContext) -> AblationMeasurement:
         from mxd.trainer.analysis.ablation import AblationMeasurement

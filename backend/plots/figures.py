@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import all_labels, labels_of
+from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import among
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.automatic_labels import clear_labels
@@ -28,7 +26,7 @@ from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.steering import median_results
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord, SteeringStrengthRecord
+from mxd.trainer.storage.database.tables import RunRecord, SteeringStrengthRecord
 
 MAX_POINTS = 5_000
 DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100)
@@ -62,59 +60,30 @@ def training(session: Session, run: RunRecord) -> Figure:
     return as_figure("training", f"Training of {run.name}", figure, len(metrics), len(metrics))
 
 
-@dataclass(frozen=True)
-class Point:
-    """One expert of the scatter."""
-
-    expert: int
-    density: float
-    mean: float
-    label: str | None
-    """User label."""
-    automatic: str | None
-    """Automatic label, if pages show it."""
-
-
-def densities(session: Session, run: RunRecord) -> NDArray[np.float64]:
-    """Return the density of every active expert, ascending."""
-    query = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
-    return np.array(session.scalars(query.order_by(ExpertRecord.density)).all(), dtype=np.float64)
-
-
-def sample(session: Session, run: RunRecord, count: int) -> tuple[list[Point], int]:
-    """Return at most ``count`` active experts and their total number. Of a larger run they are the outliers of density
-    and mean activation, the experts with a user label, and a fixed random sample of the others."""
+def density_activation(session: Session, run: RunRecord) -> Figure:
+    """Density against mean activation, one point per active expert. Of a larger run, the points are the outliers of
+    both, the experts with a user label, and a fixed random sample of the others."""
+    find_index(session, run)
     active = (ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
     experts = np.array(session.scalars(select(ExpertRecord.expert).where(*active)).all(), dtype=np.int64)
     chosen = experts
-    if len(experts) > count:
-        columns = (ExpertRecord.density, ExpertRecord.mean_activation)
+    columns = (ExpertRecord.density, ExpertRecord.mean_activation)
+    if len(experts) > MAX_POINTS:
         orders = [order for column in columns for order in (column.asc(), column.desc())]
-        extremes = select(ExpertRecord.expert).where(*active).limit(count // 10 // len(orders))
+        extremes = select(ExpertRecord.expert).where(*active).limit(MAX_POINTS // 10 // len(orders))
         outliers = [expert for order in orders for expert in session.scalars(extremes.order_by(order))]
-        first = np.intersect1d([*outliers, *all_labels(session, run.name)], experts)[:count]
+        first = np.intersect1d([*outliers, *labels_of(session, run.name)], experts)[:MAX_POINTS]
         others = np.setdiff1d(experts, first)
-        chosen = np.r_[first, np.random.default_rng(0).choice(others, size=count - len(first), replace=False)]
+        chosen = np.r_[first, np.random.default_rng(0).choice(others, size=MAX_POINTS - len(first), replace=False)]
     ids = chosen.tolist()
-    rows = session.execute(
-        select(ExpertRecord.expert, ExpertRecord.density, ExpertRecord.mean_activation)
-        .where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, ids))
-        .order_by(ExpertRecord.expert)
-    ).all()
+    query = select(ExpertRecord.expert, *columns).where(active[0], among(session, ExpertRecord.expert, ids))
+    points = session.execute(query.order_by(ExpertRecord.expert)).all()
     labels, named = labels_of(session, run.name, ids), clear_labels(session, run, ids)
-    points = [Point(expert, density, mean, labels.get(expert), named.get(expert)) for expert, density, mean in rows]
-    return points, len(experts)
-
-
-def density_activation(session: Session, run: RunRecord) -> Figure:
-    """Density against mean activation, one point per expert."""
-    find_index(session, run)
-    points, total = sample(session, run, MAX_POINTS)
     trace = go.Scatter(
-        x=[point.density for point in points],
-        y=[point.mean for point in points],
-        customdata=[[point.expert, point.label] for point in points],
-        text=[point.label or point.automatic or "no clear label" for point in points],
+        x=[density for _, density, _ in points],
+        y=[mean for *_, mean in points],
+        customdata=[[expert, labels.get(expert)] for expert, *_ in points],
+        text=[labels.get(expert) or named.get(expert) or "no clear label" for expert, *_ in points],
         mode="markers",
         name="Experts",
         meta={"role": "expert"},
@@ -123,12 +92,13 @@ def density_activation(session: Session, run: RunRecord) -> Figure:
     figure = go.Figure([trace])
     figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
     figure.update_yaxes(title={"text": "Mean activation"}, rangemode="tozero")
-    return as_figure("density-activation", f"Experts of {run.name}", figure, len(points), total)
+    return as_figure("density-activation", f"Experts of {run.name}", figure, len(points), len(experts))
 
 
 def density_histogram(session: Session, run: RunRecord) -> Figure:
     index = find_index(session, run)
-    values = densities(session, run)
+    query = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
+    values = np.array(session.scalars(query.order_by(ExpertRecord.density)).all(), dtype=np.float64)
     first = np.floor(np.log10(1 / max(index.tokens, 1)))
     edges = np.logspace(first, 0, round(-first) * BINS_PER_DECADE + 1)
     counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
@@ -181,7 +151,6 @@ def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total
     return Figure(name=name, title=title, data=parts["data"], layout=layout, drawn=drawn, total=whole)
 
 
-Result = Mapping[str, Any]
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
@@ -366,15 +335,21 @@ def probe_activations(session: Session, run: RunRecord) -> Figure:
     own = probes_of(session, run)
     if not own:
         raise NoEvaluationsError(f"{run.name} has not been probed. Run 'mxd probe {run.name} --labels FILE'.")
-    named = _classes(own)
-    panels = [(named[_texts(probe)][name], panel) for probe in own for name, panel in _experts(probe).items()]
+    is_one = len({(probe.fingerprint, probe.level) for probe in own}) == 1
+    panels: list[tuple[str, Mapping[str, Any]]] = []
+    for probe in own:
+        before = "" if is_one else f"{PurePath(probe.labels).name.split('.')[0]}: "
+        after = "" if is_one or probe.level == "text" else ", tokens"
+        for name, one in probe.result["kinds"]["experts"]["classes"].items():
+            count = sum(one["class_counts"])
+            panels.append((f"{before}{name}{after}, expert {one['expert']}, n = {count}", one))
     rows = -(-len(panels) // PANELS_PER_ROW)
-    titles = [f"{name}, expert {one['expert']}, n = {sum(one['class_counts'])}" for name, one in panels]
+    titles = [title for title, _ in panels]
     figure = make_subplots(
         rows=rows, cols=PANELS_PER_ROW, subplot_titles=titles, vertical_spacing=0.3 / rows, horizontal_spacing=0.06
     )
-    for place, (_, probe_records) in enumerate(panels):
-        for trace in _distribution(titles[place], probe_records, place == 0):
+    for place, (title, one) in enumerate(panels):
+        for trace in _distribution(title, one, place == 0):
             figure.add_trace(trace, row=place // PANELS_PER_ROW + 1, col=place % PANELS_PER_ROW + 1)
     figure.update_annotations(font={"size": 12})
     columns = {"label": "class", "x": "activation, mean over the text", "y": "share of test texts"}
@@ -386,37 +361,16 @@ def probe_activations(session: Session, run: RunRecord) -> Figure:
     return as_figure("probe-activations", "Activations inside and outside each class", with_legend(figure), len(panels))
 
 
-def _classes(probe_records: Iterator[ProbeRecord] | Sequence[ProbeRecord]) -> dict[tuple[str, str], dict[str, str]]:
-    """Names of the classes of each probe, with the file name if there are several probes."""
-    sets = {_texts(probe): probe for probe in probe_records}
-    named = {}
-    for texts, probe in sets.items():
-        before = "" if len(sets) == 1 else f"{PurePath(probe.labels).name.split('.')[0]}: "
-        after = "" if len(sets) == 1 or probe.level == "text" else ", tokens"
-        named[texts] = {name: f"{before}{name}{after}" for name in _experts(probe)}
-    return named
-
-
-def _texts(probe: ProbeRecord) -> tuple[str, str]:
-    """Identity of the labelled texts, wherever their file lies."""
-    return probe.fingerprint, probe.level
-
-
-def _experts(probe: ProbeRecord) -> dict[str, Result]:
-    probe_records: dict[str, Result] = probe.result["kinds"]["experts"]["classes"]
-    return probe_records
-
-
-def _distribution(title: str, probe_records: Result, in_legend: bool) -> Iterator[go.Scatter]:
-    middle = [(low + high) / 2 for low, high in pairwise(probe_records["edges"])]
+def _distribution(title: str, probed: Mapping[str, Any], in_legend: bool) -> Iterator[go.Scatter]:
+    middle = [(low + high) / 2 for low, high in pairwise(probed["edges"])]
     for field, words, role in (
         ("class_counts", "texts of the class", "this-run"),
         ("other_counts", "all other texts", "other"),
     ):
-        total = max(sum(probe_records[field]), 1)
+        total = max(sum(probed[field]), 1)
         yield go.Scatter(
             x=middle,
-            y=[count / total for count in probe_records[field]],
+            y=[count / total for count in probed[field]],
             text=[title] * len(middle),
             name=words,
             legendgroup=field,

@@ -9,7 +9,7 @@ from pydantic import Field, create_model
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import experts_in, tagged
+from mxd.backend.database.annotations import entries_of, find_list, tagged
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import CursorError, NoIndexError
 from mxd.backend.inference.run_loader import Vocabulary
@@ -116,7 +116,8 @@ def _chosen(
     if query.tag is not None:
         masks.append(columns.among(tagged(session, browsed.record.name, query.tag)))
     if query.list is not None:
-        masks.append(columns.among(experts_in(session, browsed.record.name, query.list)))
+        entries = entries_of(session, find_list(session, browsed.record.name, query.list))
+        masks.append(columns.among({entry.expert for entry in entries}))
     if query.among in ("active", "steerable"):
         experts = columns.active if query.among == "active" else columns.most_steerable
         if len(experts) == 0:

@@ -19,7 +19,7 @@ from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.caches import StampedCache
-from mxd.backend.database.annotations import all_labels
+from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import DatabaseVersion, reading
 from mxd.backend.queries.automatic_labels import ShownLabels, load_shown_labels, shown_labels_stamp
 from mxd.backend.queries.experts import found_again
@@ -269,7 +269,7 @@ class RunCache:
                 index=index,
                 columns=self._columns.get(run_id, numbers, lambda: load_columns(session, run_id)),
                 automatic=self._automatic.get(run_id, labels, lambda: load_shown_labels(session, run_id)),
-                labels=all_labels(session, name),
+                labels=labels_of(session, name),
             )
             session.expunge(record)
             session.expunge(index)

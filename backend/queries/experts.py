@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-from sqlalchemy import case, func, select
+from sqlalchemy import Row, case, func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.database import annotations as notes
-from mxd.backend.database.annotations import labels_of, note_of, tags_of
+from mxd.backend.database.annotations import NoteRecord, labels_of, lists_with, tags_of
 from mxd.backend.database.engine import among
 from mxd.backend.errors import ExpertNotFoundError
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, shown_labels
 from mxd.backend.queries.runs import check_expert, find_index
-from mxd.backend.schemas.experts import (
-    Ablation,
-    ActivationBin,
-    ExpertDetail,
-    ExpertRecurrence,
-    ExpertRow,
-    ListRef,
-    RecurrenceMatch,
-    SimilarExpert,
-    TokenCount,
-)
+from mxd.backend.schemas import experts as bodies
 from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
 from mxd.trainer.config import RecurrenceConfig
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
@@ -44,15 +33,15 @@ from mxd.trainer.storage.database.tables import (
 )
 
 
-def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> Ablation | None:
+def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> bodies.Ablation | None:
     """Return the measured effects of an expert, if any."""
     record = session.get(AblationRecord, (run.id, expert))
     if record is None:
         return None
     other = session.get(AblationRecord, (record.run_id, record.random_expert))
     tokens = {side: _token_effects(getattr(record, side), vocabulary) for side in ("promoted", "suppressed")}
-    return Ablation(
-        **{name: getattr(record, name) for name in Ablation.model_fields if hasattr(record, name)} | tokens,
+    return bodies.Ablation(
+        **{name: getattr(record, name) for name in bodies.Ablation.model_fields if hasattr(record, name)} | tokens,
         random_loss_increase=None if other is None else other.loss_increase,
         random_output_share=None if other is None else other.output_share,
         exceeds_random=exceeds(tokens["promoted"], () if other is None else _token_effects(other.promoted, vocabulary)),
@@ -146,14 +135,16 @@ def described(
     return rows
 
 
-def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, ExpertRow]:
+def rows_of(
+    session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary
+) -> dict[int, bodies.ExpertRow]:
     records = list(known(session, run, experts).values())
-    rows = (ExpertRow.model_validate(row) for row in described(session, run, records, vocabulary))
+    rows = (bodies.ExpertRow.model_validate(row) for row in described(session, run, records, vocabulary))
     return {row.expert: row for row in rows}
 
 
-def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount, ...]:
-    return tuple(map(TokenCount.model_validate, _top_tokens(record, vocabulary)))
+def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[bodies.TokenCount, ...]:
+    return tuple(map(bodies.TokenCount.model_validate, _top_tokens(record, vocabulary)))
 
 
 def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, Any]]:
@@ -177,13 +168,13 @@ def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
 
 def with_names(
     session: Session, run: RunRecord, similar: Sequence[tuple[int, float]], vocabulary: Vocabulary
-) -> tuple[SimilarExpert, ...]:
+) -> tuple[bodies.SimilarExpert, ...]:
     """Return similar experts with labels and top tokens; without an index, labels only."""
     ids = [expert for expert, _ in similar]
     labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
     records = known(session, run, ids)
     return tuple(
-        SimilarExpert(
+        bodies.SimilarExpert(
             expert=expert,
             label=labels.get(expert),
             automatic=automatic.get(expert),
@@ -201,7 +192,7 @@ def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[in
     return {record.expert: record for record in session.scalars(statement)}
 
 
-def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
+def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> bodies.ExpertDetail:
     """Return an expert with its bins, note, lists, measured effects and active neighbours. Raises NoIndexError if the
     run is not indexed, ExpertNotFoundError if the run has no such expert."""
     record = find_expert(session, run, expert)
@@ -210,12 +201,11 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
     active, number = [ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0], ExpertRecord.expert
     before = select(number).where(*active, number < expert).order_by(number.desc()).limit(1)
     after = select(number).where(*active, number > expert).order_by(number).limit(1)
-    return ExpertDetail(
+    note = session.get(NoteRecord, (run.name, expert))
+    return bodies.ExpertDetail(
         row=row,
-        note=note_of(session, run.name, expert),
-        lists=tuple(
-            ListRef(id=number, name=name) for number, name in notes.lists_holding(session, run.name, [expert])[expert]
-        ),
+        note=note and note.note,
+        lists=tuple(bodies.ListRef(id=number, name=name) for number, name in lists_with(session, run.name, expert)),
         previous=session.scalar(before),
         next=session.scalar(after),
         bins=_bins(session, record),
@@ -226,7 +216,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
     )
 
 
-def _bins(session: Session, record: ExpertRecord) -> tuple[ActivationBin, ...]:
+def _bins(session: Session, record: ExpertRecord) -> tuple[bodies.ActivationBin, ...]:
     """Return the top examples and the activation bins. The highest bin with active tokens ends at the maximum."""
     bin_column, activation = ExampleRecord.bin, ExampleRecord.activation
     stored = (
@@ -237,11 +227,11 @@ def _bins(session: Session, record: ExpertRecord) -> tuple[ActivationBin, ...]:
     stored_bins = {number: (count, low, high) for number, count, low, high in session.execute(stored)}
     active = max(record.active_tokens, 1)
     count, low, high = stored_bins.get(0, (0, 0.0, 0.0))
-    top = ActivationBin(bin=0, low=low, high=high, active_tokens=count, share=count / active, examples=count)
+    top = bodies.ActivationBin(bin=0, low=low, high=high, active_tokens=count, share=count / active, examples=count)
     return (
         top,
         *(
-            ActivationBin(
+            bodies.ActivationBin(
                 bin=number,
                 low=low,
                 high=min(high, record.max_activation) if tokens else high,
@@ -254,30 +244,21 @@ def _bins(session: Session, record: ExpertRecord) -> tuple[ActivationBin, ...]:
     )
 
 
-@dataclass(frozen=True)
-class FoundAgain:
-    """In how many other runs an expert was found again."""
-
-    recurrence: int
-    """Number of other runs in which it was found again."""
-    compared_runs: int
-    """Number of other runs."""
-    firing_cosine: float
-    """Mean over the other runs of the cosine with the best match."""
-
-
-def found_again(session: Session, run_id: int, experts: Collection[int] | None = None) -> dict[int, FoundAgain]:
-    """Return the recurrence of those of ``experts`` (all, if None) that were measured."""
+def found_again(session: Session, run_id: int, experts: Collection[int] | None = None) -> dict[int, Row[Any]]:
+    """Return the recurrence of those of ``experts`` (all, if None) that were measured: in how many other runs each was
+    found again, the number of these runs, and the mean over them of the cosine with the best match."""
     table = RecurrenceRecord
-    chosen = (
-        [table.run_id == run_id] if experts is None else [table.run_id == run_id, among(session, table.expert, experts)]
+    chosen = [] if experts is None else [among(session, table.expert, experts)]
+    columns = (
+        func.sum(case((is_found(), 1), else_=0)).label("recurrence"),
+        func.count().label("compared_runs"),
+        func.avg(table.firing_cosine).label("firing_cosine"),
     )
-    columns = table.expert, func.sum(case((is_found(), 1), else_=0)), func.count(), func.avg(table.firing_cosine)
-    rows = session.execute(select(*columns).where(*chosen).group_by(table.expert))
-    return {expert: FoundAgain(int(times), int(runs), float(cosine)) for expert, times, runs, cosine in rows}
+    query = select(table.expert, *columns).where(table.run_id == run_id, *chosen).group_by(table.expert)
+    return {row.expert: row for row in session.execute(query)}
 
 
-def expert_recurrence(session: Session, run: RunRecord, expert: int) -> ExpertRecurrence | None:
+def expert_recurrence(session: Session, run: RunRecord, expert: int) -> bodies.ExpertRecurrence | None:
     """Return the matches of an expert in other runs; None if the run was not compared with others."""
     measurement = session.get(MeasurementRecord, (run.id, RECURRENCE_COMMAND))
     if measurement is None:
@@ -292,11 +273,12 @@ def expert_recurrence(session: Session, run: RunRecord, expert: int) -> ExpertRe
             .where(RunRecord.name.in_(names))
         )
     )
-    return ExpertRecurrence(
+    return bodies.ExpertRecurrence(
         text=PurePath(config.text.dataset).name,
         tokens=config.tokens,
         min_tokens=config.min_tokens,
         matches=tuple(
-            RecurrenceMatch(**asdict(match), is_found=match.found, is_indexed=match.run in indexed) for match in matches
+            bodies.RecurrenceMatch(**asdict(match), is_found=match.found, is_indexed=match.run in indexed)
+            for match in matches
         ),
     )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sqlalchemy import select
+from scipy.sparse import coo_array
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -80,46 +81,29 @@ class _ShuffledDirections:
 class TokenShares:
     """Token distributions of experts, as a sparse table [E, D] of unit rows."""
 
-    def __init__(self, experts_P: Tensor, columns_P: Tensor, shares_P: Tensor, shape: tuple[int, int]) -> None:
-        """``experts_P`` is ascending; ``shape`` is [E, D]."""
-        self._shape, self._pairs = shape, (experts_P, columns_P, shares_P)
-        table_ED = _sparse(experts_P, columns_P, shares_P, shape).coalesce()
-        rows_P, columns_P = table_ED.indices()
-        norms_E = torch.zeros(shape[0]).index_add_(0, rows_P, table_ED.values().square()).sqrt().clamp_min(TINY)
-        self._rows_P, self._columns_P, self._values_P = rows_P, columns_P, table_ED.values() / norms_E[rows_P]
-        self._starts_E = torch.searchsorted(rows_P, torch.arange(shape[0] + 1))
+    def __init__(self, shares_ED: Any) -> None:
+        """``shares_ED`` is a table in SciPy's coordinate format, with ascending experts."""
+        self._shares_ED = shares_ED
+        self._unit_ED = shares_ED.tocsr()
+        norms_E = np.sqrt(self._unit_ED.power(2).sum(axis=1)).clip(min=TINY)
+        self._unit_ED.data /= np.repeat(norms_E, np.diff(self._unit_ED.indptr))
 
     def __len__(self) -> int:
-        return self._shape[0]
+        return int(self._unit_ED.shape[0])
 
     def dense(self, rows_E: Tensor) -> Tensor:
         """Unit directions of some experts, with one column per token id."""
-        dense_ED = torch.zeros(len(rows_E), self._shape[1])
-        for index, row in enumerate(rows_E.tolist()):
-            entries = self._entries(row, row + 1)
-            dense_ED[index, self._columns_P[entries]] = self._values_P[entries]
-        return dense_ED
+        return torch.from_numpy(self._unit_ED[rows_E.numpy()].toarray())
 
     def cosines(self, directions_QD: Tensor, start: int, end: int) -> Tensor:
-        entries = self._entries(start, end)
-        shape = end - start, self._shape[1]
-        block_ED = _sparse(self._rows_P[entries] - start, self._columns_P[entries], self._values_P[entries], shape)
-        products_EQ: Tensor = torch.sparse.mm(block_ED, directions_QD.T.contiguous())
-        return products_EQ.T
+        return torch.from_numpy(self._unit_ED[start:end] @ directions_QD.numpy().T).T
 
     def shuffled(self, seed: int) -> TokenShares:
         """Control experts with as many tokens each, whose tokens and shares are permuted among all."""
-        experts_P, columns_P, shares_P = self._pairs
-        order = torch.randperm(len(shares_P), generator=torch.Generator().manual_seed(seed))
-        return TokenShares(experts_P, columns_P[order], shares_P[order], self._shape)
-
-    def _entries(self, start: int, end: int) -> slice:
-        """The table's entries of the experts ``start`` to ``end``."""
-        return slice(int(self._starts_E[start]), int(self._starts_E[end]))
-
-
-def _sparse(rows_P: Tensor, columns_P: Tensor, values_P: Tensor, shape: tuple[int, int]) -> Tensor:
-    return torch.sparse_coo_tensor(torch.stack([rows_P, columns_P]), values_P, shape, check_invariants=True)
+        experts_P, columns_P = self._shares_ED.coords
+        order = torch.randperm(len(experts_P), generator=torch.Generator().manual_seed(seed)).numpy()
+        pairs = self._shares_ED.data[order], (experts_P, columns_P[order])
+        return TokenShares(coo_array(pairs, shape=self._shares_ED.shape))
 
 
 Vectors = Directions | TokenShares
@@ -127,15 +111,13 @@ Vectors = Directions | TokenShares
 
 def token_shares(one: Sequence[Spread], other: Sequence[Spread]) -> tuple[TokenShares, TokenShares]:
     """Token distributions of the experts of two runs, with the same columns."""
-    tokens = sorted({token for spread in (*one, *other) for token, _ in spread})
-    columns = {token: column for column, token in enumerate(tokens)}
+    tokens = np.unique([token for spread in (*one, *other) for token, _ in spread])
 
     def from_spreads(spreads: Sequence[Spread]) -> TokenShares:
-        pairs = [(row, columns[token], share) for row, spread in enumerate(spreads) for token, share in spread]
-        pairs_P3 = np.array(pairs, np.float64).reshape(-1, 3)
-        experts_P, columns_P = torch.from_numpy(pairs_P3[:, :2].astype(np.int64)).T.contiguous()
-        shares_P = torch.from_numpy(pairs_P3[:, 2].astype(np.float32))
-        return TokenShares(experts_P, columns_P, shares_P, (len(spreads), len(tokens)))
+        experts_P = np.repeat(np.arange(len(spreads)), [len(spread) for spread in spreads])
+        columns_P = np.searchsorted(tokens, [token for spread in spreads for token, _ in spread])
+        shares_P = np.array([share for spread in spreads for _, share in spread], np.float32)
+        return TokenShares(coo_array((shares_P, (experts_P, columns_P)), shape=(len(spreads), len(tokens))))
 
     return from_spreads(one), from_spreads(other)
 
@@ -147,26 +129,20 @@ ROUNDING = 1e-5
 """Cosines that differ by less count as equal."""
 
 
-class Nearest(NamedTuple):
-    """The most similar candidate of each query expert."""
-
-    places_Q: Tensor
-    """Index among the candidates."""
-    cosines_Q: Tensor
-
-
 class Matches(NamedTuple):
     """Experts of one run with their most similar experts of another."""
 
-    nearest: Nearest
+    places_Q: Tensor
+    """Index of the most similar one among the candidates."""
+    cosines_Q: Tensor
     mutual_Q: Tensor
     """True if the query expert is also the most similar one to its match, for one query expert per match at most."""
     chance_cosine: float
     """Median cosine with the most similar control expert."""
 
 
-def nearest(vectors: Vectors, places_Q: Tensor, candidates: Vectors | _ShuffledDirections) -> Nearest:
-    """Find the most similar candidate of each query expert; the first of equal ones."""
+def nearest(vectors: Vectors, places_Q: Tensor, candidates: Vectors | _ShuffledDirections) -> tuple[Tensor, Tensor]:
+    """Return the index and the cosine of the most similar candidate of each query expert; the first of equal ones."""
     best_Q, indices_Q = torch.full((len(places_Q),), -torch.inf), torch.zeros(len(places_Q), dtype=torch.int64)
     for first in range(0, len(places_Q), QUERIES_PER_BLOCK):
         block = slice(first, first + QUERIES_PER_BLOCK)
@@ -177,19 +153,18 @@ def nearest(vectors: Vectors, places_Q: Tensor, candidates: Vectors | _ShuffledD
             index_Q = (cosines_QE >= largest_Q[:, None] - ROUNDING).byte().argmax(dim=1)  # the first of equal ones
             indices_Q[block] = torch.where(largest_Q > best_Q[block] + ROUNDING, index_Q + start, indices_Q[block])
             best_Q[block] = torch.maximum(largest_Q, best_Q[block])
-    return Nearest(indices_Q, best_Q.clamp(-1, 1))
+    return indices_Q, best_Q.clamp(-1, 1)
 
 
 def match(one: Vectors, other: Vectors, places_Q: Tensor, seed: int = 0) -> Matches:
     """Match experts of ``one``, at least one at ``places_Q``, with their most similar experts of ``other``. All experts
     of ``one`` are candidates of the reverse search. ``seed`` is that of the chance level."""
-    matched = nearest(one, places_Q, other)
-    chosen, inverse_Q = matched.places_Q.unique(return_inverse=True)
-    reverse = nearest(other, chosen, one)
+    matched_Q, cosines_Q = nearest(one, places_Q, other)
+    chosen, inverse_Q = matched_Q.unique(return_inverse=True)
+    reverse, _ = nearest(other, chosen, one)
     sample = torch.randperm(len(places_Q), generator=torch.Generator().manual_seed(seed))[:MAX_CONTROL_QUERIES]
-    control = nearest(one, places_Q[sample], other.shuffled(seed))
-    mutual_Q = reverse.places_Q[inverse_Q] == places_Q
-    return Matches(matched, mutual_Q, float(control.cosines_Q.quantile(0.5)))
+    _, control = nearest(one, places_Q[sample], other.shuffled(seed))
+    return Matches(matched_Q, cosines_Q, reverse[inverse_Q] == places_Q, float(control.quantile(0.5)))
 
 
 @dataclass(frozen=True)
@@ -199,10 +174,8 @@ class MatchedExperts:
     by: MatchedBy
     active: int
     other_active: int
-    one_Q: list[int]
-    other_Q: list[int]
-    cosines_Q: list[float]
-    mutual_Q: list[bool]
+    pairs: list[tuple[int, int, float, bool]]
+    """Expert, its match, their cosine, and whether the match is mutual."""
     median_cosine: float
     chance_cosine: float
 
@@ -225,17 +198,19 @@ def match_experts(session: Session, run: RunRecord, other: RunRecord, library: R
             for run, experts in zip(loaded, (one, two), strict=True)
         ]
     else:
-        vectors = [*token_shares([each.spread for each in one], [each.spread for each in two])]
+        spreads = (
+            [[(token, count / each.active_tokens) for token, count in each.top_tokens] for each in experts]
+            for experts in (one, two)
+        )
+        vectors = [*token_shares(*spreads)]
     matches = match(vectors[0], vectors[1], torch.from_numpy(most_used))
+    found = zip(most_used.tolist(), *(values.tolist() for values in matches[:3]), strict=True)
     return MatchedExperts(
         by=by,
         active=len(one),
         other_active=len(two),
-        one_Q=[one[place].expert for place in most_used.tolist()],
-        other_Q=[two[place].expert for place in matches.nearest.places_Q.tolist()],
-        cosines_Q=matches.nearest.cosines_Q.tolist(),
-        mutual_Q=matches.mutual_Q.tolist(),
-        median_cosine=float(matches.nearest.cosines_Q.quantile(0.5)),
+        pairs=[(one[at].expert, two[place].expert, cosine, mutual) for at, place, cosine, mutual in found],
+        median_cosine=float(matches.cosines_Q.quantile(0.5)),
         chance_cosine=matches.chance_cosine,
     )
 
@@ -255,23 +230,13 @@ def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
     return "tokens"
 
 
-class _ActiveExpert(NamedTuple):
-    expert: int
-    active_tokens: int
-    top_tokens: list[list[int]]
-
-    @property
-    def spread(self) -> list[tuple[int, float]]:
-        return [(token, count / self.active_tokens) for token, count in self.top_tokens]
-
-
-def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:
+def _active(session: Session, run: RunRecord) -> list[Row[int, int, list[list[int]]]]:
     columns = select(ExpertRecord.expert, ExpertRecord.active_tokens, ExpertRecord.top_tokens)
     query = columns.where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
-    matches = [_ActiveExpert(*row) for row in session.execute(query.order_by(ExpertRecord.expert))]
-    if not matches:
+    active = list(session.execute(query.order_by(ExpertRecord.expert)))
+    if not active:
         raise NoIndexError(f"Run '{run.name}' has no active experts. Index more text.")
-    return matches
+    return active
 
 
 TOKENS_SHOWN = 5
@@ -281,18 +246,17 @@ def run_comparison(
     session: Session, run: RunRecord, other: RunRecord, matched: MatchedExperts, vocabularies: Sequence[Vocabulary]
 ) -> RunComparison:
     """Return the matched experts with labels and top tokens. ``vocabularies``: those of both runs."""
-    ones = _described(session, run, matched.one_Q, vocabularies[0])
-    others = _described(session, other, matched.other_Q, vocabularies[1])
+    ones = _described(session, run, [one for one, *_ in matched.pairs], vocabularies[0])
+    others = _described(session, other, [two for _, two, *_ in matched.pairs], vocabularies[1])
+    summary = ("by", "active", "other_active", "median_cosine", "chance_cosine")
     return RunComparison(
         run=run.name,
         other=other.name,
-        **{name: getattr(matched, name) for name in RunComparison.model_fields if hasattr(matched, name)},
-        mutual_share=sum(matched.mutual_Q) / len(matched.mutual_Q),
+        **{name: getattr(matched, name) for name in summary},
+        mutual_share=sum(mutual for *_, mutual in matched.pairs) / len(matched.pairs),
         pairs=tuple(
             MatchedPair(one=ones[one], other=others[two], cosine=cosine, mutual=mutual)
-            for one, two, cosine, mutual in zip(
-                matched.one_Q, matched.other_Q, matched.cosines_Q, matched.mutual_Q, strict=True
-            )
+            for one, two, cosine, mutual in matched.pairs
         ),
     )
 

@@ -117,10 +117,8 @@ def verdict_section(session: Session, run: RunRecord) -> Section:
 def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
     found = ((metric.key, metric.measured(result)) for metric in EVALUATED)
     metrics = {key: measured for key, measured in found if measured is not None and measured["value"] is not None}
-    for key, mean in means_over_experts(session, run).items():
-        margin = NORMAL_95 * mean.standard_error
-        metrics[key] = {"value": mean.value, "low": mean.value - margin, "high": mean.value + margin}
     if session.get(IndexRecord, run.id) is not None:
+        metrics |= _means_over_experts(session, run)
         active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
         metrics[DEAD_IN_INDEX.key] = {"value": 1 - (session.scalar(active) or 0) / run.num_experts}
     return metrics
@@ -130,30 +128,22 @@ MIN_EXPERTS = 2
 """Number of experts that a standard error needs."""
 
 
-class MeanOverExperts(NamedTuple):
-    """Mean over experts, with its standard error."""
-
-    value: float
-    standard_error: float
-
-
-def means_over_experts(session: Session, run: RunRecord) -> dict[str, MeanOverExperts]:
-    """Return the token entropy, in bits, and the label score of a run's experts; empty without an index. They say how
-    easily experts are described, and depend on the indexed text and its length."""
-    if session.get(IndexRecord, run.id) is None:
-        return {}
+def _means_over_experts(session: Session, run: RunRecord) -> dict[str, Measured]:
+    """Return the token entropy, in bits, and the label score of a run's experts. They say how easily experts are
+    described, and depend on the indexed text and its length."""
     expert, label = ExpertRecord, AutomaticLabelRecord
     active = (expert.run_id == run.id, expert.active_tokens > 0)
     # Only one labeller, so that runs are comparable. Imported labels have no test examples and no score.
     scored = (label.run_id == run.id, label.labeller == FEATURES, label.test_examples > 0)
     columns = {"token_entropy": (expert.entropy, active), "label_score": (label.balanced_accuracy, scored)}
-    means = {}
+    means: dict[str, Measured] = {}
     for key, (column, conditions) in columns.items():
         query = select(func.count(column), func.avg(column), func.avg(column * column)).where(*conditions)
         count, mean, mean_square = session.execute(query).one()
         if count >= MIN_EXPERTS:
             variance = max(0.0, mean_square - mean**2) * count / (count - 1)
-            means[key] = MeanOverExperts(mean, math.sqrt(variance / count))
+            margin = NORMAL_95 * math.sqrt(variance / count)
+            means[key] = {"value": mean, "low": mean - margin, "high": mean + margin}
     return means
 
 

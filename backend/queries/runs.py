@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -120,24 +120,17 @@ def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Scalar]
     return flat
 
 
-class _Evaluated(NamedTuple):
-    """Results of a run's newest evaluation, and the K at which it was evaluated."""
-
-    held_out: HeldOut | None = None
-    routing_share: float | None = None
-    strict_routing_share: float | None = None
-    evaluated_k: tuple[int, ...] = ()
-
-
-UNKNOWN = _Evaluated()
+UNKNOWN: dict[str, Any] = {"held_out": None, "routing_share": None, "strict_routing_share": None, "evaluated_k": ()}
+"""Fields of ``RunSummary`` for a run that was not evaluated."""
 
 
 def _number(*path: str) -> Any:
     return EvaluationRecord.result[path].as_float()
 
 
-def _evaluations(session: Session) -> dict[str, _Evaluated]:
-    """Return the newest evaluation of each run at its own K. Evaluations of several runs are left out."""
+def _evaluations(session: Session) -> dict[str, dict[str, Any]]:
+    """Return fields of ``RunSummary`` from the newest evaluation of each run at its own K, and all K at which it was
+    evaluated. Evaluations of several runs are left out."""
     result = EvaluationRecord.result
     columns = (
         RunRecord.name,
@@ -154,12 +147,12 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
     )
     query = select(*columns).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     rows = session.execute(query.order_by(EvaluationRecord.created_at, EvaluationRecord.id))
-    newest: dict[str, _Evaluated] = {}
+    newest: dict[str, dict[str, Any]] = {}
     for name, subject, text, tokens, seen_text, k, share, strict, error, *ends in rows:
         if share is None:
             continue
         before = newest.get(name, UNKNOWN)
-        evaluated = before._replace(evaluated_k=tuple(sorted({*before.evaluated_k, k})))
+        evaluated = {**before, "evaluated_k": tuple(sorted({*before["evaluated_k"], k}))}
         if subject == name:
             recovered, increase = (Interval(value, low, high) for value, low, high in (ends[:3], ends[3:]))
             held_out = HeldOut(
@@ -170,7 +163,7 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
                 loss_recovered=recovered,
                 loss_increase=increase,
             )
-            evaluated = evaluated._replace(held_out=held_out, routing_share=share, strict_routing_share=strict)
+            evaluated |= {"held_out": held_out, "routing_share": share, "strict_routing_share": strict}
         newest[name] = evaluated
     return newest
 
@@ -184,12 +177,16 @@ def mixing_of(run: RunRecord) -> Mixing | None:
 
 
 def _summary(
-    run: RunRecord, last: MetricRecord | None, index: IndexRecord | None, evaluated: _Evaluated, is_fitting: IsFitting
+    run: RunRecord,
+    last: MetricRecord | None,
+    index: IndexRecord | None,
+    evaluated: dict[str, Any],
+    is_fitting: IsFitting,
 ) -> RunSummary:
-    share = evaluated.routing_share if evaluated.strict_routing_share is None else evaluated.strict_routing_share
+    held_out, routing, strict = (evaluated[name] for name in ("held_out", "routing_share", "strict_routing_share"))
     warning = None
-    if share is not None and evaluated.held_out is not None:
-        warning = routing_warning(run.name, share, evaluated.held_out.tokens)
+    if held_out is not None:
+        warning = routing_warning(run.name, routing if strict is None else strict, held_out.tokens)
     stored = {name: getattr(run, name) for name in RunSummary.model_fields if hasattr(run, name)}
     computed = {
         "status": status_of(run, is_fitting),
@@ -205,7 +202,7 @@ def _summary(
         "active_experts": index.active_experts if index else None,
         "routing_warning": warning,
     }
-    return RunSummary(**stored | computed | evaluated._asdict())
+    return RunSummary(**stored | computed | evaluated)
 
 
 def origin_of(config: Mapping[str, object]) -> str | None:
@@ -282,7 +279,7 @@ def card_figures(session: Session, name: str) -> dict[str, str]:
     if run is None:
         return {}
     figures = {}
-    for last in metrics_after(session, run, last_step(session, run) - 1)[-1:]:
+    for last in metrics_after(session, run, -1)[-1:]:
         tokens = min(DEAD_AFTER_TOKENS, last.tokens)
         figures["normalised MSE after training (1: predicting zero)"] = f"{last.normalized_mse:.4f}"
         figures[f"experts active on none of the last {tokens:,} training tokens"] = f"{last.dead_share:.1%}"

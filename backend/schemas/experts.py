@@ -440,10 +440,8 @@ ExpertNumber = Annotated[int, Field(ge=0, lt=2**31)]
 SomeExperts = Annotated[tuple[ExpertNumber, ...], Field(max_length=10_000)]
 LabelText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 NoteText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
-Tags = Annotated[
-    tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=60)], ...],
-    Field(max_length=100),
-]
+Tag = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=60)]
+Tags = Annotated[tuple[Tag, ...], Field(max_length=100)]
 
 
 class ListSummary(Schema):

@@ -1,4 +1,4 @@
-"""Bodies of the OpenAI-compatible endpoints, with edits as further fields."""
+"""Requests to the OpenAI-compatible endpoints, with edits as further fields. Answers have OpenAI's shapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from mxd.backend.schemas.base import Schema
 from mxd.trainer.config import Edit, Scope, Size, SteeringMode
 
 DEFAULT_TOKENS = 512
@@ -33,7 +32,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
 }
 """OpenAI parameters that are not supported -> their values without effect, which are accepted."""
-FinishReason = Literal["stop", "length"]
 Text = Annotated[str, Field(max_length=200_000)]
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -132,126 +130,3 @@ class TextCompletionRequest(CompletionSettings):
 
     prompt: Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=1)]
     """Text to continue, or a list of one."""
-
-
-class Usage(Schema):
-    """Numbers of tokens."""
-
-    prompt_tokens: int
-    """Tokens of the prompt, the start token included."""
-    completion_tokens: int
-    """New tokens of all texts."""
-    total_tokens: int
-
-
-class AnswerMessage(Schema):
-    """A generated message."""
-
-    role: Literal["assistant"] = "assistant"
-    content: str
-    refusal: None = None
-
-
-class ChatChoice(Schema):
-    """A generated message and why it ended."""
-
-    index: int
-    message: AnswerMessage
-    finish_reason: FinishReason
-    logprobs: None = None
-
-
-class ChatCompletion(Schema):
-    """Continuations of a chat."""
-
-    id: str
-    object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    """Time of the request, in seconds since 1970."""
-    model: str
-    choices: tuple[ChatChoice, ...]
-    usage: Usage
-
-
-class TextChoice(Schema):
-    """A generated text and why it ended."""
-
-    index: int
-    text: str
-    finish_reason: FinishReason | None
-    logprobs: None = None
-
-
-class TextCompletion(Schema):
-    """Continuations of a text."""
-
-    id: str
-    object: Literal["text_completion"] = "text_completion"
-    created: int
-    """Time of the request, in seconds since 1970."""
-    model: str
-    choices: tuple[TextChoice, ...]
-    usage: Usage | None
-
-
-class Delta(Schema):
-    """Addition to a message."""
-
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-
-
-class ChunkChoice(Schema):
-    """Addition to one of the messages."""
-
-    index: int
-    delta: Delta
-    finish_reason: FinishReason | None = None
-    logprobs: None = None
-
-
-class ChatCompletionChunk(Schema):
-    """Data of one event of a chat stream. The stream ends with ``[DONE]``."""
-
-    id: str
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
-    choices: tuple[ChunkChoice, ...]
-    usage: Usage | None = None
-
-
-class ModelInfo(Schema):
-    """A run or a saved session."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    """Time of training or saving, in seconds since 1970."""
-    owned_by: str
-    """Language model of a run; run of a session."""
-
-
-class ModelList(Schema):
-    """All runs, then all saved sessions."""
-
-    object: Literal["list"] = "list"
-    data: tuple[ModelInfo, ...]
-
-
-class OpenAIErrorBody(Schema):
-    """Description of an error, in OpenAI's shape."""
-
-    message: str
-    type: str
-    """Kind of error, such as ``invalid_request_error``."""
-    param: str | None
-    """Name of the parameter that the message is about."""
-    code: str | None
-    """Stable code, such as ``unsupported_parameter``."""
-
-
-class OpenAIErrorResponse(Schema):
-    """Body of an error response."""
-
-    error: OpenAIErrorBody

@@ -9,15 +9,14 @@ from typing import Any, get_args
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, save_labelled, text_documents
-from mxd.api.edits import Edits, parse_edits
 from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of
 from mxd.api.loading import database_url, own_data_folder, resolve_medians
-from mxd.api.models import unchanged
+from mxd.api.models import Edits, parse_edits, unchanged
 from mxd.api.training import open_like_training, progress_bar
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.bundles.pack import pack as pack_run
-from mxd.backend.export.neuronpedia import TableFormat, Target, export_run
+from mxd.backend.export.tables import TableFormat, export_run
 from mxd.trainer.analysis.ablation import AblationResult, build_ablations
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
@@ -537,9 +536,8 @@ def export(
                 means = mean_outputs(layer.run, experts, wrapped, engine, Callbacks(show))
             write_vectors(layer.run, format, {mean.expert: mean.vector_W for mean in means}, target)  # type: ignore[arg-type]
         else:
-            destination = Target(target, format, model_id, source_set)  # type: ignore[arg-type]
             with reading(engine) as session, progress_bar(f"Exporting {layer.name}", progress, "experts") as show:
-                export_run(session, layer.run, destination, Callbacks(show))
+                export_run(session, layer.run, target, format, Callbacks(show), model_id, source_set)  # type: ignore[arg-type]
     return sorted(path for path in target.rglob("*") if path.is_file())
 
 

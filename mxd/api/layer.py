@@ -16,16 +16,19 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mxd.api.edits import AddedOutput, Edits, GrowingText, parse_edits
+from mxd.api import models
 from mxd.api.errors import speaks_python
-from mxd.api.loading import Examples, experts_table, find_run, read_expert, resolve_medians
-from mxd.api.models import Attachment, GuardedSave, Reference, borrowed, mlp_activations, model_inputs, unchanged
-from mxd.trainer.analysis.expert import Expert
+from mxd.api.loading import Examples, experts_table, find_run, origin, read_first, resolve_medians
+from mxd.api.models import Attachment, Edits, Reference, borrowed, parse_edits, unchanged
+from mxd.backend.export.snapshots import names_in, route_command, steer_command
+from mxd.trainer.analysis.expert import Expert, load_expert
 from mxd.trainer.analysis.results import FoundExperts
 from mxd.trainer.config import LayerConfig, SteeringConfig, SteeringMode
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.steering import edit_plans, units_without_index
+from mxd.trainer.inference.results import SteeredGeneration
+from mxd.trainer.inference.routing import route
+from mxd.trainer.inference.steering import edit_plans, steer, units_without_index
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.edited_mlp import EditedMlp, like_weights
 from mxd.trainer.language_model.mlp_hooks import replace_mlp
@@ -41,6 +44,7 @@ from mxd.trainer.utils.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
+    from sqlalchemy.orm import Session
 
 SUBMODULE = "mxd"
 """Name under which an attached layer is a submodule of its block."""
@@ -236,9 +240,9 @@ class Layer(nn.Module):
         if not isinstance(batch, Mapping | Tensor):
             batch = self.tokenize(batch)
         with torch.set_grad_enabled(requires_grad):
-            inputs = model_inputs(model, batch)
+            inputs = models.model_inputs(model, batch)
             _warn_of_missing_start(self, inputs)
-            x_BTI = mlp_activations(model, architecture_of(self, model), self.index, self.core.reads, inputs)
+            x_BTI = models.mlp_activations(model, architecture_of(self, model), self.index, self.core.reads, inputs)
             mask_BT = inputs.get("attention_mask", torch.ones(x_BTI.shape[:2], device=x_BTI.device))
             rows_BT = mask_BT.to(x_BTI.device).bool()
             activations_PK, indices_PK = self.core.route(like_weights(x_BTI[rows_BT], self.core))
@@ -301,8 +305,8 @@ class Layer(nn.Module):
         for module in model.modules():
             if isinstance(module, Layer) or not hasattr(type(module), "save_pretrained"):
                 continue
-            guard = vars(module).setdefault("save_pretrained", GuardedSave(module))
-            if isinstance(guard, GuardedSave):
+            guard = vars(module).setdefault("save_pretrained", models.GuardedSave(module))
+            if isinstance(guard, models.GuardedSave):
                 guard.attached += 1
                 stack.callback(guard.release)
         return Attachment(stack)
@@ -357,7 +361,13 @@ class Layer(nn.Module):
         Raises:
             NotFoundError: the run is not indexed, or has no such expert.
         """
-        return read_expert(self.run, self._check_expert(expert), examples, database)
+        place = self.name, self._check_expert(expert)
+
+        def read(session: Session) -> Expert:
+            label = names_in(session, {self.name: [expert]}).get(place)
+            return load_expert(session, self.run, expert, label, examples)
+
+        return read_first(self.run, database, read)
 
     @speaks_python
     def experts(self, *, database: str | None = None) -> pd.DataFrame:
@@ -411,16 +421,22 @@ class Layer(nn.Module):
         Raises:
             UserError: the run is not indexed, the text is empty or too long, or an edit is invalid.
         """
-        from mxd.api.loading import expert_snapshot, routing_snapshot, steering_snapshot
-
         if not isinstance(what, str):  # also a NumPy integer, as in a table of experts
+            command = ["mxd", "experts", self.name, str(what), "--examples", str(examples)]
             shown = self.expert(what, examples=examples, database=database)
-            return expert_snapshot(self.run, shown, examples, database)
+            return shown.snapshot(origin(self.run, (), command, {}, database))
         with language_model_of(self, model, tokenizer) as language_model:
             if edits is None:
-                return routing_snapshot(language_model, self.run, what, self.changed_k if k is None else k, database)
-            settings = {"k": self.changed_k, **settings}
-            return steering_snapshot(language_model, self.run, what, edits, settings, database)
+                k = self.changed_k if k is None else k
+                routing = route(language_model, self.run, what, k)
+                experts = {each.expert for token in routing.tokens for each in token.experts}
+                return routing.snapshot(origin(self.run, experts, route_command(self.name, what, k), {}, database))
+            parsed = resolve_medians(self.run, parse_edits(edits))
+            config = SteeringConfig.from_keywords({"prompt": what, "edits": parsed}, {"k": self.changed_k, **settings})
+            generation = SteeredGeneration.collect(self.name, what, steer(language_model, [self.run], config))
+            experts = {edit.expert for edit in parsed if edit.run in (None, self.name)}
+            seeds, command = {"sampling": config.sampling.seed}, steer_command(self.name, config)
+            return generation.snapshot(parsed, origin(self.run, experts, command, seeds, database))
 
 
 class MxD(Layer):
@@ -529,17 +545,17 @@ def _spliced(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Exit
     units = units_without_index([layer.run], SteeringConfig(prompt="", edits=parsed))
     plan = edit_plans([layer.run], parsed, units)[layer.index]
     architecture = architecture_of(layer, model)
-    text = GrowingText(layer.run, plan) if plan.depends_on_position else None
+    text = models.GrowingText(layer.run, plan) if plan.depends_on_position else None
     if text is not None:
         stack.callback(model.register_forward_pre_hook(text.before_forward, with_kwargs=True).remove)
-    function = EditedMlp(layer.core, AddedOutput(plan, text), mode)
+    function = EditedMlp(layer.core, models.AddedOutput(plan, text), mode)
     replace_mlp(architecture.block(layer.index), architecture.mlp_names(layer.index), function, stack)
     return stack
 
 
 def architecture_of(layer: Layer, model: Any) -> Architecture:
-    """Return the blocks of ``model``, checked against the widths of ``layer``. Raises UserError if the architecture is
-    not supported, or the widths differ."""
+    """Return the blocks of ``model``, checked against the widths of ``layer``, with a warning if it calls itself
+    otherwise than the model of training. Raises UserError if the architecture is unsupported, or the widths differ."""
     architecture = Architecture(model, getattr(model, "name_or_path", "") or type(model).__name__)
     shape, config = architecture.mlp_shape(layer.index), layer.config
     expected = shape.output_width if layer.core.reads == "mlp-output" else shape.input_width
@@ -549,13 +565,7 @@ def architecture_of(layer: Layer, model: Any) -> Architecture:
             f"{layer.index} of this model has {expected} -> {shape.output_width}. Use the model that it was trained "
             f"on: {layer.run.config.language_model}."
         )
-    _warn_of_another_model(layer, model, architecture.source)
-    return architecture
-
-
-def _warn_of_another_model(layer: Layer, model: Any, source: str) -> None:
-    """Warn if the model calls itself otherwise than the one that the layer was trained on."""
-    trained = layer.run.config.language_model
+    source, trained = architecture.source, layer.run.config.language_model
     is_trained_on = layer.reference.model is not None and layer.reference.model[0] is model
     names = {Path(name).name.lower() for name in (trained, layer.run.language_model_source)}
     # The Hub's cache has the name two folders above a snapshot.
@@ -564,8 +574,9 @@ def _warn_of_another_model(layer: Layer, model: Any, source: str) -> None:
         warnings.warn(
             f"'{layer.name}' was trained on '{trained}', and this model is '{source}'. Their widths are equal, but a "
             f"layer only fits the model that it was trained on. If it is that one: model.name_or_path = '{trained}'.",
-            stacklevel=4,
+            stacklevel=3,
         )
+    return architecture
 
 
 # ---------------------------------------------------------------- activations

@@ -15,21 +15,16 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
-from mxd.api.edits import Edits, parse_edits
 from mxd.backend.database.demo import unpacked_database, writable_demo
-from mxd.backend.export.snapshots import names_in, origin_of, route_command, steer_command
+from mxd.backend.export.snapshots import origin_of
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.expert import Expert, TopExample, example_lines, load_expert
+from mxd.trainer.analysis.expert import TopExample, example_lines
 from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.inference.results import SteeredGeneration
-from mxd.trainer.inference.routing import route
-from mxd.trainer.inference.steering import steer
 from mxd.trainer.inference.units import with_medians
-from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.engine import connect, harden_sqlite
 from mxd.trainer.storage.database.open import (
     CHAIN,
@@ -76,8 +71,7 @@ def own_data_folder(run: Run) -> Path:
 
 
 def database_url(run: Run, database: str | None) -> str:
-    """URL of the database that measurements of a run are written to: ``database``, else ``MXD_DATABASE``, else the one
-    in the run's data folder."""
+    """URL of the database that measurements of a run are written to, see ``database_in``."""
     return database_in(own_data_folder(run), database)
 
 
@@ -152,19 +146,15 @@ class Examples(Sequence[TopExample]):
     def to_pandas(self) -> pd.DataFrame:
         """One row per example: ``activation``, ``token``, ``position``, ``text``, ``tokens`` and ``activations``.
         Raises UserError if pandas is not installed."""
-        rows = [
-            (
-                it.activation,
-                it.tokens[it.position],
-                it.position,
-                "".join(it.tokens),
-                list(it.tokens),
-                list(it.activations),
-            )
-            for it in self.examples
-        ]
-        columns = ["activation", "token", "position", "text", "tokens", "activations"]
-        return _pandas().DataFrame(rows, columns=columns)  # type: ignore[no-any-return]
+        table = {
+            "activation": [it.activation for it in self.examples],
+            "token": [it.tokens[it.position] for it in self.examples],
+            "position": [it.position for it in self.examples],
+            "text": ["".join(it.tokens) for it in self.examples],
+            "tokens": [list(it.tokens) for it in self.examples],
+            "activations": [list(it.activations) for it in self.examples],
+        }
+        return _pandas().DataFrame(table)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         shown = [f"  {each.activation:.3g} {each.tokens[each.position]!r}" for each in self.examples[:5]]
@@ -195,22 +185,11 @@ def experts_table(run: Run, database: str | None) -> pd.DataFrame:
         table: pd.DataFrame = pandas.DataFrame([rows[expert].model_dump() for rows in found for expert in sorted(rows)])
         return table
 
-    return _read_first(run, database, read)
+    return read_first(run, database, read)
 
 
-def read_expert(run: Run, expert: int, examples: int, database: str | None) -> Expert:
-    """Read an expert with its ``examples`` and the label that the dashboard shows. Raises NotFoundError if the run is
-    not indexed, or has no such expert."""
-
-    def read(session: Session) -> Expert:
-        label = names_in(session, {run.name: [expert]}).get((run.name, expert))
-        return load_expert(session, run, expert, label, examples)
-
-    return _read_first(run, database, read)
-
-
-def _read_first(run: Run, database: str | None, read: Callable[[Session], T]) -> T:
-    """Result of ``read`` in the first database that has the run's index."""
+def read_first(run: Run, database: str | None, read: Callable[[Session], T]) -> T:
+    """Result of ``read`` in the first database that has what it reads of the run. Raises NotFoundError if none has."""
     missing = NotFoundError(f"Run '{run.name}' is not indexed.")
     for url in readable_databases(run, database):
         try:
@@ -240,39 +219,7 @@ def resolve_medians(run: Run, edits: Sequence[Edit]) -> tuple[Edit, ...]:
     return config.edits
 
 
-def expert_snapshot(run: Run, expert: Expert, examples: int, database: str | None) -> Snapshot:
-    """Snapshot of an expert; see ``Layer.show``."""
-    command = ["mxd", "experts", run.name, str(expert.expert), "--examples", str(examples)]
-    return expert.snapshot(_origin(run, (), command, {}, database))
-
-
-def routing_snapshot(
-    language_model: LanguageModel, run: Run, text: str, k: int | None, database: str | None
-) -> Snapshot:
-    """Snapshot of the routing of a text; see ``Layer.show``."""
-    routing = route(language_model, run, text, k)
-    experts = {each.expert for token in routing.tokens for each in token.experts}
-    return routing.snapshot(_origin(run, experts, route_command(run.name, text, k), {}, database))
-
-
-def steering_snapshot(
-    language_model: LanguageModel,
-    run: Run,
-    prompt: str,
-    edits: Edits,
-    settings: Mapping[str, Any],
-    database: str | None,
-) -> Snapshot:
-    """Snapshot of a steered pair; see ``Layer.show``."""
-    parsed = resolve_medians(run, parse_edits(edits))
-    config = SteeringConfig.from_keywords({"prompt": prompt, "edits": parsed}, settings)
-    generation = SteeredGeneration.collect(run.name, prompt, steer(language_model, [run], config))
-    experts = {edit.expert for edit in parsed if edit.run in (None, run.name)}
-    seeds = {"sampling": config.sampling.seed}
-    return generation.snapshot(parsed, _origin(run, experts, steer_command(run.name, config), seeds, database))
-
-
-def _origin(
+def origin(
     run: Run, experts: Collection[int], command: Sequence[str], seeds: Mapping[str, int], database: str | None
 ) -> Origin:
     """Origin with the labels of the first database that has the run; without labels if none has it."""
@@ -280,10 +227,7 @@ def _origin(
     def make(session: Session | None) -> Origin:
         return origin_of(session, [run], {run.name: experts}, command, seeds)
 
-    for url in readable_databases(run, database):
-        try:
-            with opened_read_only(url) as engine, Session(engine) as session:
-                return make(session)
-        except NotFoundError:
-            continue
-    return make(None)
+    try:
+        return read_first(run, database, make)
+    except NotFoundError:
+        return make(None)

@@ -1,29 +1,37 @@
-"""Training a layer from Python, and the language model of a layer for the time of a call."""
+"""Runs in Python: trained, fine-tuned, imported, listed, and served from a thread of a script or notebook."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from html import escape
 from pathlib import Path
-from typing import Any, NoReturn
+from threading import Event, Thread
+from typing import Any, NoReturn, Self
+from urllib.parse import quote
 
+from pydantic import ValidationError
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, Source, open_dataset
 from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load
-from mxd.api.loading import data_folder, database_in, own_data_folder
+from mxd.api.loading import data_folder, database_in, database_url, own_data_folder
 from mxd.api.models import borrowed
+from mxd.backend.api.connections import limited_server
+from mxd.backend.cli.commands.serve import create_protected_app
+from mxd.backend.cli.parser import describe_validation_error
 from mxd.backend.database.engine import opened
+from mxd.backend.settings import Settings, listen, url_of
 from mxd.trainer.config import Method, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.formats.import_run import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder
+from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.finetune import finetune as finetune_runs
 from mxd.trainer.training.loggers import MetricLog
 from mxd.trainer.training.train import Resume, train_layer
@@ -113,14 +121,21 @@ def train(
     run_name = name or default_name(source, layer, method, k)
     others = {key: value for key, value in settings.items() if key not in TextConfig.model_fields}
     config = TrainConfig.from_keywords({**fixed, "name": run_name, "num_experts": num_experts}, others)
-    relay, url = _Relay(callbacks), database_in(folder, database)
+    url, stopped = database_in(folder, database), Event()
+
+    def log(step: int, metrics: Mapping[str, float]) -> None:
+        for callback in callbacks:
+            if callback({"step": step, **metrics}) is True:
+                stopped.set()
+
     with (
         opened(url) as engine,
         borrowed(model, tokenizer, config.language_model) as wrapped,
         progress_bar(f"Training {config.name}", progress) as show,
     ):
-        hooks = Callbacks(show, lambda: relay.is_stopped)
-        train_layer(config, folder, engine, wrapped, resume=resume, log=relay.open, callbacks=hooks)
+        metric_log = MetricLog(log, lambda: None)
+        hooks = Callbacks(show, stopped.is_set)
+        train_layer(config, folder, engine, wrapped, resume=resume, log=lambda *_: metric_log, callbacks=hooks)
     trained = load(runs_folder(folder) / config.name)
     trained.reference.model = model, tokenizer
     return trained
@@ -266,18 +281,69 @@ def default_name(source: str, layer: int, method: str, k: int) -> str:
     return f"{stem[:60]}-l{layer}-{kind}k{k}"
 
 
-@dataclass
-class _Relay:
-    """A metric log that calls the callbacks."""
+# ---------------------------------------------------------------- serving
 
-    callbacks: Sequence[Callback]
-    is_stopped: bool = field(default=False)
+START_TIMEOUT_S = 60.0
 
-    def open(self, _config: TrainConfig, _folder: Path, _step: int) -> MetricLog:
-        """Open the log of a run."""
-        return MetricLog(self.write, lambda: None)
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Pass the metrics of a step on."""
-        answers = [callback({"step": step, **metrics}) for callback in self.callbacks]
-        self.is_stopped = self.is_stopped or any(answer is True for answer in answers)
+class Dashboard(AbstractContextManager["Dashboard"]):
+    """A running server. ``stop`` ends it; so does leaving a ``with`` block, or the end of the process."""
+
+    def __init__(self, settings: Settings, page: str) -> None:
+        self._listener = listen(settings.host, settings.port)
+        self.url = url_of(self._listener) + page
+        """Address of the run's page."""
+        self._is_ready = Event()
+        self._server = limited_server(create_protected_app(settings), settings, self._is_ready.set)
+        self._thread = Thread(target=self._server.run, args=([self._listener],), daemon=True)
+
+    def start(self) -> Self:
+        """Start the server and wait until it accepts requests. Raises UserError if it does not start."""
+        self._thread.start()
+        if not self._is_ready.wait(START_TIMEOUT_S):
+            raise UserError(f"The dashboard did not start within {START_TIMEOUT_S:.0f} seconds. Run 'mxd serve'.")
+        return self
+
+    def stop(self) -> None:
+        """Stop the server. A second call does nothing."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._listener.close()
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"Dashboard({self.url})"
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{escape(self.url)}" target="_blank">{escape(self.url)}</a>'
+
+
+@speaks_python
+def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings: Any) -> Dashboard:
+    """Serve the dashboard of a run's data folder from a thread, and return a handle with its ``url``.
+
+    >>> with mxd.serve("my-run") as dashboard:
+    ...     print(dashboard.url)
+    http://127.0.0.1:.../runs/my-run
+
+    Args:
+        run: the run whose page is opened, or its name.
+        port: port to listen on; 0 chooses a free one.
+        database: SQLAlchemy URL. Default: as in ``index``.
+        settings: other fields of ``mxd.backend.settings.Settings``, such as ``host="0.0.0.0"``.
+
+    Raises:
+        UserError: the port is in use, the database cannot be opened, or a setting is unknown or invalid.
+    """
+    layer = as_layer(run)
+    with opened(database_url(layer.run, database)) as engine:
+        register_run(layer.run, engine)
+    given: dict[str, Any] = {"database": database} if database else {}
+    try:
+        options = Settings(data=own_data_folder(layer.run), port=port, **given, **settings)
+    except ValidationError as error:
+        raise UserError(describe_validation_error(error)) from error
+    return Dashboard(options, f"/runs/{quote(layer.name)}").start()

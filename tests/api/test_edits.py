@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import DynamicCache
 
 import mxd
-from mxd.api.edits import parse_edits
 from mxd.api.loading import resolve_medians
+from mxd.api.models import parse_edits
 from mxd.trainer.config import Edit
 from mxd.trainer.language_model.edited_mlp import like_weights
 from mxd.trainer.language_model.model import cache_argument

@@ -15,7 +15,7 @@ from playwright.sync_api import Route, sync_playwright
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.attribution_graph import FEATURE, INDEX_FILE, export_circuit
-from mxd.backend.export.neuronpedia import MAX_BYTES
+from mxd.backend.export.tables import MAX_BYTES
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.tracing import trace

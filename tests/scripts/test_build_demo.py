@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import all_labels, sessions_of
+from mxd.backend.database.annotations import labels_of, sessions_of
 from mxd.backend.database.demo import unpacked_database
 from mxd.backend.database.engine import opened
 from mxd.trainer.analysis.indexing.build import build_index
@@ -81,7 +81,7 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
         used = select(ExampleRecord.sequence).union(select(RoutedRecord.sequence))
         assert set(session.scalars(select(SequenceRecord.sequence))) == set(session.scalars(used))
         assert count_documents(session, 1) > 20
-        assert all_labels(session, "small") == {small: "A fox"}
+        assert labels_of(session, "small") == {small: "A fox"}
         first, second = sessions_of(session, "small")
         assert (first.name, second.name) == ("No fox", "Two layers")
         assert second.units["above"] == {str(above): Run.load("above", demo).units[above]}

@@ -1,22 +1,17 @@
-"""Experts of a run: pages, one expert, its examples, similar experts, search."""
+"""Experts of a run: pages, one expert, its examples, similar experts, search; and what users write about them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep, WriterDep
-from mxd.backend.api.event_stream import (
-    EventStream,
-    EventStreamJson,
-    cancel_on_disconnect,
-    stream_responses,
-    stream_steps,
-)
+from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_steps, streams
+from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import json_response, model_response
 from mxd.backend.inference import jobs
@@ -27,14 +22,16 @@ from mxd.backend.queries import search as search_queries
 from mxd.backend.queries.coactivation import SHIFTS, closest, load_coactivation, named
 from mxd.backend.queries.examples import ExampleQuery
 from mxd.backend.queries.expert_page import ExpertQuery, expert_page
-from mxd.backend.queries.runs import check_expert, find_index, find_run
+from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
 from mxd.backend.queries.search import SearchText
 from mxd.backend.schemas import experts as bodies
 from mxd.trainer.analysis.results import ExpertMap
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS
+from mxd.trainer.storage.database.open import writing
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 of_all_runs = APIRouter(tags=["experts"])
+of_users = APIRouter(prefix="/runs/{run}", tags=["annotations"])
 
 Limit = Annotated[int, Query(ge=1, le=100)]
 
@@ -76,9 +73,7 @@ def examples(
         )
 
 
-@router.post(
-    "/experts/{expert}/ablation", response_class=EventStreamJson, responses=stream_responses(bodies.AblationEvent)
-)
+@router.post("/experts/{expert}/ablation", **streams(bodies.AblationEvent))
 async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep, writer: WriterDep) -> EventStream:
     """Server-sent events: ``progress`` while an expert's effects are measured, ``done`` once they are stored.
 
@@ -188,3 +183,81 @@ async def search(
         return hits
 
     return json_response(await run_in_threadpool(found))
+
+
+# ---------------------------------------------------------------- annotations
+
+ListId = Annotated[int, Path(ge=0, lt=2**31, description="Number of the list.")]
+
+
+@of_users.patch("/experts/{expert}", status_code=204)
+def annotate_expert(run: RunName, expert: ExpertId, change: bodies.AnnotationChange, writer: WriterDep) -> None:
+    """Change the label, the note and the tags of an expert."""
+    with writing(writer) as session:
+        check_expert(find_run(session, run), expert)
+        notes.annotate(session, run, expert, change)
+
+
+def _summary(record: notes.ListRecord, experts: int) -> bodies.ListSummary:
+    return bodies.ListSummary(
+        id=record.id, name=record.name, note=record.note, experts=experts, updated_at=aware(record.updated_at)
+    )
+
+
+@of_users.get("/lists")
+def expert_lists(run: RunName, services: ServicesDep) -> bodies.ExpertLists:
+    """All lists of a run, last changed first, and its tags, each with its number of experts."""
+    with reading(services.database) as session:
+        find_run(session, run)
+        return bodies.ExpertLists(
+            lists=tuple(_summary(*record) for record in notes.lists_with_counts(session, run)),
+            tags=tuple(bodies.TagCount(tag=tag, experts=count) for tag, count in notes.tag_counts(session, run)),
+        )
+
+
+@of_users.post("/lists", status_code=201)
+def make_list(run: RunName, request: bodies.MakeListRequest, writer: WriterDep) -> bodies.ListSummary:
+    """Create a list, optionally with experts."""
+    with writing(writer) as session:
+        record = find_run(session, run)
+        for expert in request.experts:
+            check_expert(record, expert)
+        made = notes.make_list(session, run, request.name, request.experts)
+        session.flush()
+        return _summary(made, len(notes.entries_of(session, made)))
+
+
+@of_users.get("/lists/{list_id}")
+def expert_list(run: RunName, list_id: ListId, services: ServicesDep) -> bodies.ExpertList:
+    """One list with its experts, in its order."""
+    with reading(services.database) as session:
+        record = find_run(session, run)
+        list_record = notes.find_list(session, run, list_id)
+        entries = notes.entries_of(session, list_record)
+        vocabulary = services.runs.run(run).vocabulary
+        rows = queries.rows_of(session, record, [entry.expert for entry in entries], vocabulary)
+        return bodies.ExpertList(
+            list=_summary(list_record, len(entries)),
+            entries=tuple(
+                bodies.ListEntry(row=rows[entry.expert], note=entry.note) for entry in entries if entry.expert in rows
+            ),
+        )
+
+
+@of_users.patch("/lists/{list_id}", status_code=204)
+def change_list(run: RunName, list_id: ListId, change: bodies.ListChange, writer: WriterDep) -> None:
+    """Change the name, the note and the experts of a list; all of it or, on an error, nothing."""
+    with writing(writer) as session:
+        of_run = find_run(session, run)
+        record = notes.find_list(session, run, list_id)
+        for expert in change.add:
+            check_expert(of_run, expert)
+        notes.change_list(session, record, change)
+
+
+@of_users.delete("/lists/{list_id}", status_code=204)
+def delete_list(run: RunName, list_id: ListId, writer: WriterDep) -> None:
+    """Delete a list; annotations of its experts stay."""
+    with writing(writer) as session:
+        find_run(session, run)
+        notes.delete_list(session, notes.find_list(session, run, list_id))

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 
 from fastapi import APIRouter, Request
@@ -22,21 +22,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from starlette.responses import JSONResponse, Response
 
+from mxd.backend import errors
 from mxd.backend.api.dependencies import Services, ServicesDep
 from mxd.backend.api.event_stream import Event, EventStream, cancel_on_disconnect
 from mxd.backend.api.routes.steering import prepared
-from mxd.backend.database.annotations import SessionRecord, all_sessions
+from mxd.backend.database.annotations import SessionRecord, sessions_of
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import (
-    BusyError,
-    ClientGoneError,
-    RunNotFoundError,
-    error_body,
-    model_response,
-    response_to,
-    status_and_code,
-    to_client_error,
-)
 from mxd.backend.inference.jobs import CompletionConfig
 from mxd.backend.queries.runs import aware
 from mxd.backend.schemas import openai as bodies
@@ -64,7 +55,7 @@ class OpenAIRoute(APIRoute):
                 return await handler(request)
             except (RequestValidationError, ValidationError) as error:
                 return invalid_request(error)
-            except (UserError, BusyError, ClientGoneError, DBAPIError) as error:
+            except (UserError, errors.Coded, DBAPIError) as error:
                 return known_error(error)
 
         return with_errors
@@ -84,12 +75,12 @@ def invalid_request(error: RequestValidationError | ValidationError) -> JSONResp
 
 def known_error(error: Exception) -> JSONResponse:
     """Return the response to an error that clients can cause, with a Retry-After header if retrying helps."""
-    response = to_client_error(error)
-    status, code = status_and_code(response)
+    response = errors.to_client_error(error)
+    status, code = errors.status_and_code(response)
     if response is error and isinstance(error, DBAPIError) and status >= 500:
         raise error  # a defect: logged, and answered with status 500
-    retry = response_to(response).headers.get("retry-after")
-    return openai_error(status, code, error_body(response).message, {"Retry-After": retry} if retry else None)
+    retry = errors.response_to(response).headers.get("retry-after")
+    return openai_error(status, code, errors.error_body(response).message, {"Retry-After": retry} if retry else None)
 
 
 def openai_error(
@@ -97,8 +88,8 @@ def openai_error(
 ) -> JSONResponse:
     """Return an error in OpenAI's shape. ``param``: the parameter that the message is about."""
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    body = bodies.OpenAIErrorBody(message=message, type=kind, param=param, code=code)
-    return JSONResponse(bodies.OpenAIErrorResponse(error=body).model_dump(), status_code=status, headers=headers)
+    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return JSONResponse(body, status_code=status, headers=headers)
 
 
 class Piece(NamedTuple):
@@ -106,7 +97,7 @@ class Piece(NamedTuple):
 
     sample: int
     text: str
-    reason: bodies.FinishReason | None
+    reason: Literal["stop", "length"] | None
 
 
 class StopFilter:
@@ -140,10 +131,10 @@ class TextPieces:
         self._prompt_tokens = self._new_tokens = 0
 
     @property
-    def usage(self) -> bodies.Usage:
-        """Numbers of tokens so far."""
-        total = self._prompt_tokens + self._new_tokens
-        return bodies.Usage(prompt_tokens=self._prompt_tokens, completion_tokens=self._new_tokens, total_tokens=total)
+    def usage(self) -> dict[str, int]:
+        """Numbers of tokens so far: of the prompt with its start token, of all new texts, and of both."""
+        prompt, new = self._prompt_tokens, self._new_tokens
+        return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
 
     async def read(self, steps: AsyncGenerator[Sequence[Any], None]) -> AsyncGenerator[list[Piece], None]:
         """Yield the pieces of each step; closes ``steps`` at the end."""
@@ -171,25 +162,20 @@ STEERED = ("edits", "mode", "scope", "k")
 CompletionRequest = bodies.ChatCompletionRequest | bodies.TextCompletionRequest
 
 
-class ModelNotFoundError(RunNotFoundError):
+class ModelNotFoundError(errors.RunNotFoundError, code="model_not_found"):
     """There is no run and no saved session of this name."""
 
-    code = "model_not_found"
 
-
-def list_models(session: Session) -> bodies.ModelList:
+def list_models(session: Session) -> list[dict[str, Any]]:
     """All runs, then all saved sessions; a session whose name is taken appears under its id."""
     runs = session.scalars(select(RunRecord).order_by(RunRecord.started_at.desc(), RunRecord.id.desc()))
-    models = [
-        bodies.ModelInfo(id=run.name, created=int(aware(run.started_at).timestamp()), owned_by=run.language_model)
-        for run in runs
+    models = {run.name: (run.started_at, run.language_model) for run in runs}
+    for record in sessions_of(session):
+        models[record.id if record.name in models else record.name] = record.saved_at, record.run
+    return [
+        {"id": name, "object": "model", "created": int(aware(moment).timestamp()), "owned_by": owner}
+        for name, (moment, owner) in models.items()
     ]
-    taken = {model.id for model in models}
-    for record in all_sessions(session):
-        name = record.id if record.name in taken else record.name
-        taken.add(name)
-        models.append(bodies.ModelInfo(id=name, created=int(aware(record.saved_at).timestamp()), owned_by=record.run))
-    return bodies.ModelList(data=tuple(models))
 
 
 def steering_request(session: Session, request: CompletionRequest, chance: Random) -> tuple[str, SteeringRequest]:
@@ -233,49 +219,39 @@ router = APIRouter(
     tags=["openai"],
     route_class=OpenAIRoute,
     responses={
-        "4XX": {
-            "model": bodies.OpenAIErrorResponse,
-            "description": "The request cannot be served; the message says why.",
-        },
-        "5XX": {"model": bodies.OpenAIErrorResponse, "description": "The server cannot answer now."},
+        "4XX": {"description": "The request cannot be served; the message says why."},
+        "5XX": {"description": "The server cannot answer now."},
     },
 )
 
 DONE: Event = "", b"[DONE]"
+ANSWERS: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
 
 
 @router.get("/models")
-def openai_models(services: ServicesDep) -> bodies.ModelList:
+def openai_models(services: ServicesDep) -> dict[str, Any]:
     """All runs and saved sessions."""
     with reading(services.database) as session:
-        return list_models(session)
+        return {"object": "list", "data": list_models(session)}
 
 
 @router.get("/models/{model:path}")
-def openai_model(model: str, services: ServicesDep) -> bodies.ModelInfo:
+def openai_model(model: str, services: ServicesDep) -> dict[str, Any]:
     """One run or saved session."""
     with reading(services.database) as session:
-        for listed in list_models(session).data:
-            if listed.id == model:
+        for listed in list_models(session):
+            if listed["id"] == model:
                 return listed
     raise ModelNotFoundError(f"Unknown model '{model}'. GET /v1/models lists all.")
 
 
-@router.post(
-    "/chat/completions",
-    response_model=bodies.ChatCompletion,
-    responses={200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/ChatCompletion"}}}}},
-)
+@router.post("/chat/completions", response_class=Response, responses=ANSWERS)
 async def openai_chat(request: bodies.ChatCompletionRequest, services: ServicesDep, http: Request) -> Response:
     """Continue a chat with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
     return await _completed(services, request, http, "chatcmpl")
 
 
-@router.post(
-    "/completions",
-    response_model=bodies.TextCompletion,
-    responses={200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/TextCompletion"}}}}},
-)
+@router.post("/completions", response_class=Response, responses=ANSWERS)
 async def openai_completion(request: bodies.TextCompletionRequest, services: ServicesDep, http: Request) -> Response:
     """Continue a text with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
     return await _completed(services, request, http, "cmpl")
@@ -289,58 +265,46 @@ async def _completed(services: Services, request: CompletionRequest, http: Reque
     run, steering = await asyncio.to_thread(resolved)
     config, units = await prepared(services, run, steering, CompletionConfig)
     samples = config.sampling.samples
-    head: dict[str, Any] = {"id": f"{prefix}-{uuid4().hex}", "created": int(time.time()), "model": request.model}
+    is_chat = isinstance(request, bodies.ChatCompletionRequest)
+    kind = "chat.completion" + ".chunk" * bool(request.stream) if is_chat else "text_completion"
+    head = {"id": f"{prefix}-{uuid4().hex}", "object": kind, "created": int(time.time()), "model": request.model}
     texts = TextPieces(config.sampling.stop, samples)
     steps = texts.read(services.inference.generate(list(units), config, units))
-    is_chat = isinstance(request, bodies.ChatCompletionRequest)
 
-    def chunk(
-        pieces: Sequence[Piece], usage: bodies.Usage | None
-    ) -> bodies.ChatCompletionChunk | bodies.TextCompletion:
-        if is_chat:
-            deltas = tuple(
-                bodies.ChunkChoice(
-                    index=piece.sample, delta=bodies.Delta(content=piece.text or None), finish_reason=piece.reason
-                )
-                for piece in pieces
-            )
-            return bodies.ChatCompletionChunk(**head, choices=deltas, usage=usage)
-        choices = tuple(
-            bodies.TextChoice(index=piece.sample, text=piece.text, finish_reason=piece.reason) for piece in pieces
-        )
-        return bodies.TextCompletion(**head, choices=choices, usage=usage)
+    def answer(pieces: Sequence[Piece], usage: dict[str, int] | None = None, role: str | None = None) -> dict[str, Any]:
+        choices = [
+            {"index": sample, **_content(request, text, role), "finish_reason": reason, "logprobs": None}
+            for sample, text, reason in pieces
+        ]
+        return {**head, "choices": choices, "usage": usage}
 
     if not request.stream:
-        whole = await cancel_on_disconnect(http, _collected(steps, samples))
-        if not is_chat:
-            return model_response(chunk(whole, texts.usage))
-        messages = tuple(
-            bodies.ChatChoice(
-                index=sample, message=bodies.AnswerMessage(content=text), finish_reason=reason or "length"
-            )
-            for sample, text, reason in whole
-        )
-        return model_response(bodies.ChatCompletion(**head, choices=messages, usage=texts.usage))
+        return errors.json_response(answer(await cancel_on_disconnect(http, _collected(steps, samples)), texts.usage))
     beginning = await anext(steps)  # errors before the first step become a status code, not an event
 
     async def events() -> AsyncGenerator[Sequence[Event], None]:
         try:
             if is_chat:
-                roles = (
-                    bodies.ChunkChoice(index=index, delta=bodies.Delta(role="assistant", content=""))
-                    for index in range(samples)
-                )
-                yield [("", bodies.ChatCompletionChunk(**head, choices=tuple(roles)))]
-            yield [("", chunk([piece], None)) for piece in beginning]
+                yield [("", answer([Piece(sample, "", None) for sample in range(samples)], role="assistant"))]
+            yield [("", answer([piece])) for piece in beginning]
             async for together in steps:
-                yield [("", chunk([piece], None)) for piece in together]
-            if request.stream_options is not None and request.stream_options.include_usage:
-                yield [("", chunk([], texts.usage))]
+                yield [("", answer([piece])) for piece in together]
+            if (request.stream_options or bodies.StreamOptions()).include_usage:
+                yield [("", answer([], texts.usage))]
             yield [DONE]
         finally:
             await steps.aclose()
 
     return EventStream(events())
+
+
+def _content(request: CompletionRequest, text: str, role: str | None) -> dict[str, Any]:
+    """Return a text as an endpoint writes it. ``role``: that of the author, in the first chunk of a chat."""
+    if isinstance(request, bodies.TextCompletionRequest):
+        return {"text": text}
+    if request.stream:
+        return {"delta": {"role": role, "content": text if text or role else None}}
+    return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
 
 async def _collected(steps: AsyncGenerator[list[Piece], None], samples: int) -> list[Piece]:

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
-from mxd.backend.api.event_stream import Event, Events, EventStream, EventStreamJson, stream_responses, stream_steps
+from mxd.backend.api.event_stream import Event, Events, EventStream, stream_steps, streams
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import model_response
 from mxd.backend.inference.run_loader import IMPORT_LOCK
@@ -21,14 +21,7 @@ from mxd.backend.queries import runs as queries
 from mxd.backend.queries.contrasts import contrast_result, read_texts
 from mxd.backend.queries.report import run_report
 from mxd.backend.queries.runs import find_index, find_run
-from mxd.backend.schemas.comparison import (
-    WITH_EXAMPLES,
-    ContrastDoneEvent,
-    ContrastEvent,
-    ContrastProgressEvent,
-    ContrastRequest,
-    RunComparison,
-)
+from mxd.backend.schemas import comparison as bodies
 from mxd.backend.schemas.runs import MetricPoint, Report, RunDetail, RunList, RunStatus, StatusChange
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig
@@ -54,9 +47,7 @@ def run(run: RunName, services: ServicesDep) -> RunDetail:
         return queries.run_detail(session, run, services.runs.is_training)
 
 
-@router.get(
-    "/runs/{run}/events", response_class=EventStreamJson, responses=stream_responses(MetricPoint | StatusChange)
-)
+@router.get("/runs/{run}/events", **streams(MetricPoint | StatusChange))
 async def run_events(
     run: RunName, services: ServicesDep, after: Annotated[int | None, Query(ge=-1, lt=2**31)] = None
 ) -> EventStream:
@@ -112,7 +103,7 @@ def report(run: RunName, services: ServicesDep) -> Report:
 OtherName = Annotated[str, Path(max_length=200, description="Name of the run to compare with.")]
 
 
-@measurements.get("/runs/{run}/comparison/{other}", response_model=RunComparison)
+@measurements.get("/runs/{run}/comparison/{other}", response_model=bodies.RunComparison)
 def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Response:
     """The densest experts of a run, each with the most similar expert of another run, and the similarity by chance."""
     with reading(services.database) as session:
@@ -131,11 +122,11 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
         return model_response(run_comparison(session, one, two, matches, vocabularies))
 
 
-Steps = AsyncGenerator[Sequence[ContrastProgressEvent | ContrastDoneEvent], None]
+Steps = AsyncGenerator[Sequence[bodies.ContrastProgressEvent | bodies.ContrastDoneEvent], None]
 
 
-@measurements.post("/runs/{run}/contrast", response_class=EventStreamJson, responses=stream_responses(ContrastEvent))
-async def contrast(run: RunName, request: ContrastRequest, services: ServicesDep) -> EventStream:
+@measurements.post("/runs/{run}/contrast", **streams(bodies.ContrastEvent))
+async def contrast(run: RunName, request: bodies.ContrastRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` after each step, then ``done`` with the experts, or ``error``.
 
     Closing the connection cancels. Nothing is stored.
@@ -145,18 +136,18 @@ async def contrast(run: RunName, request: ContrastRequest, services: ServicesDep
         with reading(services.database) as session:
             return read_texts(session, find_run(session, run), services.settings.data, request)
 
-    def done(result: Contrast) -> ContrastDoneEvent:
+    def done(result: Contrast) -> bodies.ContrastDoneEvent:
         vocabulary = services.runs.run(run).vocabulary
         with reading(services.database) as session:
             found = contrast_result(session, find_run(session, run), result, request, vocabulary)
-        return ContrastDoneEvent(result=found)
+        return bodies.ContrastDoneEvent(result=found)
 
     async def steps() -> Steps:
         settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
-        config = ContrastConfig(**settings, shown=min(request.limit, WITH_EXAMPLES))
+        config = ContrastConfig(**settings, shown=min(request.limit, bodies.WITH_EXAMPLES))
         measured = contrast_steps(services.inference, run, await run_in_threadpool(texts), config)
         async with aclosing(measured):
             async for step in measured:
-                yield (step if isinstance(step, ContrastProgressEvent) else await asyncio.to_thread(done, step),)
+                yield (step if isinstance(step, bodies.ContrastProgressEvent) else await asyncio.to_thread(done, step),)
 
     return await stream_steps(steps())

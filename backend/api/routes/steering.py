@@ -15,13 +15,7 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep, WriterDep, prompt_text
-from mxd.backend.api.event_stream import (
-    EventStream,
-    EventStreamJson,
-    cancel_on_disconnect,
-    stream_responses,
-    stream_steps,
-)
+from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_steps, streams
 from mxd.backend.api.routes.routing import expert_infos, find_runs
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.annotations import SessionRecord
@@ -45,16 +39,14 @@ router = APIRouter(tags=["steering"])
 Config = TypeVar("Config", bound=SteeringConfig)
 
 
-@router.post("/runs/{run}/steering", response_class=EventStreamJson, responses=stream_responses(bodies.SteeringEvent))
+@router.post("/runs/{run}/steering", **streams(bodies.SteeringEvent))
 async def steer(run: RunName, request: bodies.SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, ``token`` for each new token of either variant, then ``done`` or ``error``."""
     config, units = await prepared(services, run, request, SteeringConfig)
     return await stream_steps(services.inference.generate(list(units), config, units))
 
 
-@router.post(
-    "/runs/{run}/steering/sweep", response_class=EventStreamJson, responses=stream_responses(bodies.StrengthSweepEvent)
-)
+@router.post("/runs/{run}/steering/sweep", **streams(bodies.StrengthSweepEvent))
 async def sweep_strengths(run: RunName, request: bodies.StrengthSweepRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``.
 
@@ -76,9 +68,7 @@ async def sweep_strengths(run: RunName, request: bodies.StrengthSweepRequest, se
     return await stream_steps(steps())
 
 
-@router.post(
-    "/runs/{run}/steering/price", response_class=EventStreamJson, responses=stream_responses(bodies.PriceEvent)
-)
+@router.post("/runs/{run}/steering/price", **streams(bodies.PriceEvent))
 async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` after each step, then ``done`` with the price of the edits, or ``error``.
 

@@ -64,8 +64,8 @@ class DatabaseCommand(Command):
 
             with existing_database(self.settings()) as database:
                 result = compact_database(database)
-            before, after = result.bytes_before / MEGABYTE, result.bytes_after / MEGABYTE
-            self.report(asdict(result), f"Database size: {before:,.1f} MB before, {after:,.1f} MB after.")
+            before, after = (size / MEGABYTE for size in result.values())
+            self.report(result, f"Database size: {before:,.1f} MB before, {after:,.1f} MB after.")
         else:
             from mxd.backend.database.maintenance import upgrade_database
 
@@ -166,11 +166,11 @@ class TokenCommand(Command):
 
 def create_first_tokens(database: Engine) -> None:
     """Create and print one token of each role if there are none. Called by a server that requires tokens."""
-    from mxd.backend.database.annotations import count_tokens, create_token
+    from mxd.backend.database.annotations import create_token, tokens
     from mxd.trainer.storage.database.open import writing
 
     with writing(database) as session:
-        created = [] if count_tokens(session) else [create_token(session, role, "first") for role in ("write", "read")]
+        created = [] if tokens(session) else [create_token(session, role, "first") for role in ("write", "read")]
     if created:
         print("Clients need one of these tokens:", *(f"  {each.role:5}  {each.token}" for each in created), sep="\n")
         print(f"Save them now. {SHOWN_ONCE}", flush=True)

@@ -11,7 +11,7 @@ from pydantic import Field
 from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import task, write_output
 from mxd.backend.cli.parser import validate
-from mxd.backend.export.neuronpedia import TableFormat
+from mxd.backend.export.tables import TableFormat
 from mxd.trainer.config import RunName
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.config.base import Config
@@ -242,12 +242,11 @@ class ExportCommand(ModelCommand):
         return f"steering vectors of {len(means)} experts of {run.name}"
 
     def _export_tables(self, out: Path) -> str:
-        from mxd.backend.export.neuronpedia import Target, export_run
+        from mxd.backend.export.tables import export_run
 
         (run,) = self.load_runs(self.names)
-        target = Target(out, self.format, self.model_id, self.source_set)  # type: ignore[arg-type]
         with self.reading() as session, task(f"Exporting {run.name}", "experts") as callbacks:
-            experts = export_run(session, run, target, callbacks)
+            experts = export_run(session, run, out, self.format, callbacks, self.model_id, self.source_set)  # type: ignore[arg-type]
         return f"{experts:,} experts of {run.name}"
 
 

@@ -1,24 +1,23 @@
 """Checks of a bundle's rows: everything that a reader of the database relies on, beyond the types of columns.
 
-A row that passes can be read by every query, figure and route. Values that are stored as JSON are validated with the
-classes that wrote them. A check raises ``InvalidValueError``, whose message names the value.
+A row that passes can be read by every query, figure and route. ``VALUES`` declares the values of columns, and functions
+check values against each other. Values that are stored as JSON are validated with the classes that wrote them.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, TypeAdapter, ValidationError, create_model
 
-from mxd.backend.schemas.experts import AnnotationChange, MakeListRequest
+from mxd.backend.schemas.experts import LabelText, ListName, NoteText, Tag
 from mxd.backend.schemas.steering import SaveSessionRequest
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, RecurrenceConfig, SteeringEvaluationConfig
@@ -69,36 +68,6 @@ def check_plain(name: str, value: object, depth: int = 0) -> None:
         raise InvalidValueError(f"{name} {problem}")
 
 
-def check_whole(name: str, value: object, end: int = LARGEST_WHOLE) -> int:
-    """Return a whole number from 0 to ``end`` - 1."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # JSON columns may turn counts into floats
-    if type(value) is not int or not 0 <= value < end:
-        raise InvalidValueError(f"{name} is {str(value)[:40]}, not a whole number from 0 to {end - 1}")
-    return value
-
-
-def check_not_negative(row: Row, *names: str) -> None:
-    """Check that columns are null or at least 0."""
-    for name in names:
-        if row[name] is not None and row[name] < 0:
-            raise InvalidValueError(f"{name} is negative: {row[name]}")
-
-
-def check_numbers(name: str, items: object, length: int) -> list[Any]:
-    """Return a list of ``length`` numbers."""
-    if not isinstance(items, list) or len(items) != length or any(type(item) not in (int, float) for item in items):
-        raise InvalidValueError(f"{name} holds something else than {length} numbers")
-    return items
-
-
-def check_list(name: str, items: object) -> list[Any]:
-    """Return a list of at most ``LONGEST_LIST`` items."""
-    if not isinstance(items, list) or len(items) > LONGEST_LIST:
-        raise InvalidValueError(f"{name} is not a list of at most {LONGEST_LIST} items")
-    return items
-
-
 def read_array(name: str, value: bytes, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return the numbers of packed bytes."""
     if len(value) % dtype.itemsize:
@@ -132,12 +101,16 @@ def check_as_written(adapter: TypeAdapter[Any], stored: object) -> None:
         raise InvalidValueError("result has fields that no program writes")
 
 
-INTERVALS = {"kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0", "routing_share"}
-NEVER_NULL = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_frozen", "routing_share")
-"""Metrics that readers subtract or compare. Others are null where they are undefined."""
-COUNTS = ("num_experts", "k", "trained_k", "parameters", "tokens", "sequences")
-"""Fields of a result that are at least 1."""
-FEATURE_KINDS = {"experts", "neurons", "random-gate"}
+# ---------------------------------------------------------------- values of columns
+
+NotNegative = Annotated[float, Field(strict=True, ge=0)]
+Whole = Annotated[float, Field(strict=True, ge=0, lt=LARGEST_WHOLE, multiple_of=1)]
+"""A whole number. JSON columns may turn counts into floats."""
+TokenId = Annotated[float, Field(strict=True, ge=0, lt=TOKEN_IDS_BELOW, multiple_of=1)]
+Number = Annotated[float, Field(strict=True)]
+Effects = Annotated[list[tuple[TokenId, Number]], Field(max_length=LONGEST_LIST)]
+ListId = Annotated[int, Field(ge=1, lt=2**31)]
+
 MEASURED: dict[str, type[BaseModel]] = {
     "ablate": AblationConfig,
     "evaluate-steering": SteeringEvaluationConfig,
@@ -148,7 +121,66 @@ NOT_NEGATIVE = tuple(
     for column in EXPERT_COLUMNS
     if column.compute is None and column.measured_by == "index" and column.kind in ("count", "number", "share", "bound")
 )
-STEERED_KINDS = ("none", "expert", "random_expert", "random_direction")
+VALUES: dict[str, dict[str, Any]] = {
+    "indexes": {
+        **dict.fromkeys(("seed", "tokens", "active_experts", "examples", "normalized_mse"), NotNegative),
+        "context_length": Annotated[int, Field(ge=1, le=LONGEST_SEQUENCE)],
+    },
+    "experts": {
+        **dict.fromkeys(NOT_NEGATIVE, NotNegative | None),
+        "top_tokens": Annotated[list[tuple[TokenId, Whole]], Field(max_length=LONGEST_LIST)],
+        "histogram": Annotated[list[Whole], Field(max_length=LONGEST_LIST)],
+        "bins": Annotated[list[tuple[Number, Number, Whole]], Field(max_length=LONGEST_LIST)],
+    },
+    "sequences": {"sequence": Whole},
+    "examples": {
+        "bin": Annotated[int, Field(ge=0, lt=LONGEST_LIST)],
+        **dict.fromkeys(("rank", "position"), Whole),
+        "activation": NotNegative,
+    },
+    "routed_sequences": {},
+    "automatic_labels": {
+        **dict.fromkeys(("balanced_accuracy", "precision", "recall", "test_examples"), NotNegative | None),
+        "label": Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)],
+    },
+    "ablations": {"examples": NotNegative, "promoted": Effects, "suppressed": Effects},
+    "recurrences": {"other_expert": Whole},
+    "steering_strengths": {"kind": Literal["none", "expert", "random_expert", "random_direction"]},
+    "measurements": {},
+    "evaluations": {"settings": EvaluateConfig},
+    "probes": {"settings": ProbeConfig, "level": Literal["text", "token"]},
+    "labels": {"label": LabelText},
+    "notes": {"note": NoteText},
+    "tags": {"tag": Tag},
+    "lists": {"id": ListId, "name": ListName},
+    "list_entries": {"list_id": ListId, "place": Whole},
+    "sessions": {
+        "id": Annotated[str, Field(pattern="^[a-z0-9]{1,32}$")],
+        "units": dict[str, dict[Annotated[str, Field(pattern=r"^\d+$")], Number]],
+    },
+}
+"""Table -> column -> what its values may be. Every table of a bundle has an entry."""
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+@cache
+def _values(table: str) -> type[BaseModel]:
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in VALUES[table].items()}
+    return create_model(table, **fields)
+
+
+# ---------------------------------------------------------------- values against each other
+
+INTERVALS = {"kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0", "routing_share"}
+NEVER_NULL = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_frozen", "routing_share")
+"""Metrics that readers subtract or compare. Others are null where they are undefined."""
+COUNTS = ("num_experts", "k", "trained_k", "parameters", "tokens", "sequences")
+"""Fields of a result that are at least 1."""
+FEATURE_KINDS = {"experts", "neurons", "random-gate"}
 
 
 @dataclass
@@ -171,9 +203,11 @@ class RunContents:
             try:
                 for name, value in row.items():
                     check_plain(name, value)
-                if "expert" in row:
-                    check_whole("expert", row["expert"], self.num_experts)
-                CHECKS[table](self, row)
+                for name in ("expert", "random_expert"):
+                    self.check_expert(name, row.get(name, 0))
+                _values(table).model_validate(row)
+                if table in CHECKS:
+                    CHECKS[table](self, row)
             except (InvalidValueError, ValidationError, RecursionError) as error:
                 reason = str(error)[:200] if isinstance(error, InvalidValueError) else "it is nested too deeply"
                 if isinstance(error, ValidationError):
@@ -185,6 +219,10 @@ class RunContents:
                 ) from error
             self.counts[table] = number
             yield row
+
+    def check_expert(self, name: str, expert: int) -> None:
+        if not 0 <= expert < self.num_experts:
+            raise InvalidValueError(f"{name} is {expert}, but the run has {self.num_experts} experts")
 
     def check_complete(self) -> None:
         """Check that an index has a row for every expert, and steering a row without it. Raises UserError if one is
@@ -202,50 +240,20 @@ class RunContents:
 
 
 Check = Callable[[RunContents, Row], object]
-CHECKS: dict[str, Check] = {
-    "recurrences": lambda _run, row: check_whole("other_expert", row["other_expert"]),
-    "labels": lambda _run, row: AnnotationChange(label=row["label"]),
-    "notes": lambda _run, row: AnnotationChange(note=row["note"]),
-    "tags": lambda _run, row: AnnotationChange(add_tags=(row["tag"],)),
-    "lists": lambda _run, row: (check_whole("id", row["id"] - 1, 2**31 - 1), MakeListRequest(name=row["name"])),
-    "list_entries": lambda _run, row: (
-        check_whole("list_id", row["list_id"], 2**31),
-        check_whole("place", row["place"]),
-    ),
-}
-"""Table -> check of a row. Every table of a bundle has one."""
+CHECKS: dict[str, Check] = {}
+"""Table -> check of a row whose values are valid."""
 
 
 def checks(table: str) -> Callable[[Check], Check]:
     return lambda check: CHECKS.setdefault(table, check)
 
 
-@checks("indexes")
-def _index(_run: RunContents, row: Row) -> None:
-    check_not_negative(row, "seed", "tokens", "active_experts", "examples", "normalized_mse")
-    check_whole("context_length", row["context_length"] - 1, LONGEST_SEQUENCE)
-
-
-@checks("experts")
-def _expert(_run: RunContents, row: Row) -> None:
-    check_not_negative(row, *NOT_NEGATIVE)
-    for pair in check_list("top_tokens", row["top_tokens"]):
-        token, count = check_numbers("top_tokens", pair, 2)
-        check_whole("top_tokens", token, TOKEN_IDS_BELOW)
-        check_whole("top_tokens", count)
-    for count in check_list("histogram", row["histogram"]):
-        check_whole("histogram", count)
-    for bounds in check_list("bins", row["bins"]):
-        check_whole("bins", check_numbers("bins", bounds, 3)[2])
-
-
 @checks("sequences")
 def _sequence(run: RunContents, row: Row) -> None:
-    number, ids = check_whole("sequence", row["sequence"]), read_array("token_ids", row["token_ids"], TOKEN_IDS)
-    check_whole("length of the sequence", len(ids) - 1, LONGEST_SEQUENCE)
-    if int(ids.max()) >= TOKEN_IDS_BELOW:
-        raise InvalidValueError(f"token_ids has {int(ids.max())}, more than any vocabulary")
-    run.lengths[number] = len(ids)
+    ids = read_array("token_ids", row["token_ids"], TOKEN_IDS)
+    if not 1 <= len(ids) <= LONGEST_SEQUENCE or int(ids.max()) >= TOKEN_IDS_BELOW:
+        raise InvalidValueError(f"token_ids has {len(ids)} tokens, or one outside of any vocabulary")
+    run.lengths[row["sequence"]] = len(ids)
 
 
 def _length(run: RunContents, row: Row) -> int:
@@ -258,13 +266,9 @@ def _length(run: RunContents, row: Row) -> int:
 @checks("examples")
 def _example(run: RunContents, row: Row) -> None:
     length = _length(run, row)
-    check_whole("bin", row["bin"], LONGEST_LIST)
-    check_whole("rank", row["rank"])
-    check_whole("position", row["position"], length)
-    check_not_negative(row, "activation")
     active = read_array("active", row["active"], ACTIVE)
     positions = active["position"].astype(np.int64)
-    if not len(active) or bool((np.diff(positions) <= 0).any()) or positions[-1] >= length:
+    if not len(active) or bool((np.diff(positions) <= 0).any()) or max(positions[-1], row["position"]) >= length:
         raise InvalidValueError("active has positions outside the sequence or out of order")
     check_finite("active", active["activation"])
 
@@ -276,30 +280,12 @@ def _routed(run: RunContents, row: Row) -> None:
     experts = read_array("experts", row["experts"], np.dtype("<u2" if run.num_experts <= 1 << 16 else "<u4"))
     if len(counts) != length or int(counts.sum(dtype=np.int64)) != len(experts):
         raise InvalidValueError("counts do not match the sequence and its experts")
-    if len(experts) and int(experts.max()) >= run.num_experts:
-        raise InvalidValueError(f"experts has {int(experts.max())}, but the run has {run.num_experts} experts")
-
-
-@checks("automatic_labels")
-def _automatic_label(_run: RunContents, row: Row) -> None:
-    check_not_negative(row, "balanced_accuracy", "precision", "recall", "test_examples")
-    AnnotationChange(label=row["label"][:200])
-
-
-@checks("ablations")
-def _ablation(run: RunContents, row: Row) -> None:
-    check_not_negative(row, "examples")
-    check_whole("random_expert", row["random_expert"], run.num_experts)
-    for name in ("promoted", "suppressed"):
-        for pair in check_list(name, row[name]):
-            check_whole(name, check_numbers(name, pair, 2)[0], TOKEN_IDS_BELOW)
+    run.check_expert("experts", int(experts.max(initial=0)))
 
 
 @checks("steering_strengths")
 def _strength(run: RunContents, row: Row) -> None:
     run.has_unsteered |= row["kind"] == "none" and row["strength"] == 0
-    if row["kind"] not in STEERED_KINDS:
-        raise InvalidValueError(f"kind is {row['kind']!r}")
 
 
 @checks("measurements")
@@ -309,22 +295,15 @@ def _measurement(_run: RunContents, row: Row) -> None:
     MEASURED[row["command"]].model_validate(row["settings"])
 
 
-@cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
 @checks("evaluations")
 def _evaluation(run: RunContents, row: Row) -> None:
-    EvaluateConfig.model_validate(row["settings"])
     result = row["result"]
     check_as_written(_adapter(Evaluation), result)
     if row["subject"].removesuffix(f" at K {result['k']}") != run.name:
         raise InvalidValueError(f"subject is {row['subject'][:40]!r}")
-    for name in COUNTS:
-        check_whole(f"result.{name} - 1", result[name] - 1)
     missing = sorted(INTERVALS - result["intervals"].keys())
     missing += [name for name in NEVER_NULL if result[name] is None]
+    missing += [name for name in COUNTS if result[name] < 1]
     missing += [f"loss_increase.{part}" for part, value in result["loss_increase"].items() if value is None]
     if missing:
         raise InvalidValueError(f"result lacks {missing[0]}")
@@ -337,11 +316,10 @@ def _evaluation(run: RunContents, row: Row) -> None:
 def _probe(run: RunContents, row: Row) -> None:
     from mxd.trainer.evaluation.probing import FeatureResult  # imports scikit-learn, which takes seconds
 
-    ProbeConfig.model_validate(row["settings"])
     result = row["result"]
-    if not isinstance(result, dict) or result.get("level") != row["level"] or row["level"] not in ("text", "token"):
+    if not isinstance(result, dict) or result.get("level") != row["level"]:
         raise InvalidValueError("result is of another level")
-    check_whole("examples", result.get("examples"))
+    _adapter(Whole).validate_python(result.get("examples"))
     kinds = result.get("kinds")
     if not isinstance(kinds, dict) or kinds.keys() != FEATURE_KINDS:
         raise InvalidValueError("result lacks a kind of features")
@@ -355,14 +333,9 @@ def _probe(run: RunContents, row: Row) -> None:
                 if not probe["experts"] or None in (probe["f1"], probe["f1_low"], probe["f1_high"]):
                     raise InvalidValueError(f"the probe of class {name[:40]!r} lacks a score")
     for scores in kinds["experts"]["classes"].values():
-        check_whole("expert", scores["expert"], run.num_experts)
+        run.check_expert("expert", scores["expert"])
 
 
 @checks("sessions")
 def _session(_run: RunContents, row: Row) -> None:
-    if not (row["id"].isascii() and row["id"].isalnum() and row["id"] == row["id"].lower() and len(row["id"]) <= 32):
-        raise InvalidValueError(f"id is {row['id'][:40]!r}")
     SaveSessionRequest.model_validate({name: row[name] for name in ("name", "steering", "text")})
-    for units in TypeAdapter(dict[str, dict[str, float]]).validate_python(row["units"], strict=True).values():
-        if not all(expert.isdecimal() and math.isfinite(unit) for expert, unit in units.items()):
-            raise InvalidValueError("units has something else than experts and numbers")

@@ -17,13 +17,13 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from pydantic import Field, ValidationError
 from sqlalchemy import Table, select
@@ -56,13 +56,6 @@ def rows_of_people(session: Session, run: str, table: Table) -> Iterator[dict[st
         query = query.where(table.c.list_id.in_(of_run))
     for row in session.execute(query).mappings():
         yield as_json(table, dict(row), EXCLUDED_COLUMNS)
-
-
-def insert_written(session: Session, run: str, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Insert decoded rows into a database without annotations, for a run of any name. Raises UserError if a row does
-    not match its table."""
-    named = {"run": run} if "run" in table.c else {}
-    insert_checked(session, table, [{**row, **named} for row in rows])
 
 
 VERSION = 1
@@ -144,17 +137,11 @@ def _write(archive: zipfile.ZipFile, session: Session, run: Run, callbacks: Call
 
 def portable_row(table: str, row: dict[str, object]) -> dict[str, object]:
     """A row of a table without local paths."""
-    if table == MEASUREMENTS:
-        return {**row, "settings": _without_paths(row["settings"])}
     column = PATHS.get(table)
-    if column is None:
-        return row
-    changed: dict[str, object] = {column: _last_part(str(row[column]))}
-    if isinstance(row.get("result"), dict):
-        changed["result"] = _without_paths(row["result"])
-    if isinstance(row.get("settings"), dict):
-        changed["settings"] = _without_paths(row["settings"])
-    return {**row, **changed}
+    shortened: dict[str, object] = {} if column is None else {column: _last_part(str(row[column]))}
+    if column is not None or table == MEASUREMENTS:
+        shortened |= {name: _without_paths(row[name]) for name in ("result", "settings") if name in row}
+    return {**row, **shortened}
 
 
 def _without_paths(value: object) -> object:
@@ -299,12 +286,8 @@ def _extract(archive: zipfile.ZipFile, manifest: Manifest, folder: Path, languag
 
 def _copy_entry(archive: zipfile.ZipFile, manifest: Manifest, name: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    with archive.open(name) as entry, target.open("wb") as file:
-        while block := entry.read(BLOCK):
-            digest.update(block)
-            file.write(block)
-    _check_digest(manifest, name, digest.hexdigest())
+    with target.open("wb") as file:
+        file.writelines(_verified(archive, manifest, name, lambda entry: entry.read(BLOCK)))
 
 
 def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: Run) -> None:
@@ -318,10 +301,8 @@ def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: R
             continue
         for lines in _batches(archive, manifest, name):
             rows = contents.checked(table.name, _decoded(table, lines))
-            if table.name in OF_PEOPLE:
-                insert_written(session, run.name, table, rows)
-            else:
-                insert_checked(session, table, [{**row, "run_id": record.id} for row in rows])
+            own = {"run": run.name} if "run" in table.c else {"run_id": record.id} if "run_id" in table.c else {}
+            insert_checked(session, table, [{**row, **own} for row in rows])
     contents.check_complete()
     if session.get(IndexRecord, record.id) is not None:
         index_search(session, record.id, run.tokenizer)
@@ -339,21 +320,25 @@ def _decoded(table: Table, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _batches(archive: zipfile.ZipFile, manifest: Manifest, name: str) -> Iterator[list[bytes]]:
-    digest, size = hashlib.sha256(), 0
-    batch: list[bytes] = []
-    with archive.open(name) as entry:
-        while line := entry.readline(LARGEST_LINE):
-            digest.update(line)
-            size += len(line)
-            batch.append(line)
-            if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-    _check_digest(manifest, name, digest.hexdigest())
+    size, batch = 0, list[bytes]()
+    for line in _verified(archive, manifest, name, lambda entry: entry.readline(LARGEST_LINE)):
+        size += len(line)
+        batch.append(line)
+        if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
     if batch:
         yield batch
 
 
-def _check_digest(manifest: Manifest, name: str, digest: str) -> None:
-    if manifest.entries[name].sha256 != digest:
+def _verified(
+    archive: zipfile.ZipFile, manifest: Manifest, name: str, read: Callable[[IO[bytes]], bytes]
+) -> Iterator[bytes]:
+    """Yield the parts of an entry. Raises UserError at the end if they do not match the checksum of the manifest."""
+    digest = hashlib.sha256()
+    with archive.open(name) as entry:
+        while part := read(entry):
+            digest.update(part)
+            yield part
+    if manifest.entries[name].sha256 != digest.hexdigest():
         raise UserError(f"{name} in the bundle does not match its checksum. Download it again.")

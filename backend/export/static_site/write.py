@@ -44,7 +44,7 @@ def write_site(session: Session, exported: Exported, run: Run, read: Iterator[Ch
     words: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for chunk in read:
         rows += map(_row, chunk.experts)
-        details = _details(chunk, exported, most)
+        details = _details(chunk, most)
         for first in range(0, len(chunk.experts), EXPERTS_PER_FILE):
             experts = [row["expert"] for row in chunk.experts[first : first + EXPERTS_PER_FILE]]
             name = f"experts-{experts[0] // EXPERTS_PER_FILE}"
@@ -89,20 +89,16 @@ def _row(row: Row) -> Row:
     }
 
 
-def _details(chunk: Chunk, exported: Exported, most: int) -> dict[int, Row]:
+def _details(chunk: Chunk, most: int) -> dict[int, Row]:
     details = {}
-    for row, examples, measured in chunk.entries():
+    for row, examples, effects in chunk.entries():
         top = [example for example in examples if example["bin"] == 0][:most]
-        effects = {
-            side: [(exported.vocabulary.name(int(token)), round(change, 2)) for token, change in stored]
-            for side, stored in (
-                ("promoted", measured.promoted if measured else ()),
-                ("suppressed", measured.suppressed if measured else ()),
-            )
+        details[row["expert"]] = {
+            "examples": [(_short(example["activation"]), _parts(example)) for example in top],
+            "histogram": row["histogram"],
+            "high": row["histogram_high"],
+            **{side: [(token, round(change, 2)) for token, change in its] for side, its in effects.items()},
         }
-        shown = [(_short(example["activation"]), _parts(example)) for example in top]
-        histogram = {"histogram": row["histogram"], "high": row["histogram_high"]}
-        details[row["expert"]] = {"examples": shown, **histogram, **effects}
     return details
 
 

@@ -18,9 +18,8 @@ import torch
 
 from mxd.backend.cli.console import StopRequest
 from mxd.backend.cli.main import main, run
-from mxd.backend.cli.parser import command_class, command_from
+from mxd.backend.cli.parser import command_class, command_from, guarded
 from mxd.backend.cli.registry import COMMANDS
-from mxd.backend.cli.runner import guarded
 from mxd.backend.inference.worker import ModelWorker
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError

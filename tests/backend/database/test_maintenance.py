@@ -132,7 +132,7 @@ def test_labels_and_lists_of_a_damaged_file_are_saved(tmp_path: Path, capsys: py
     assert mxd(words) == 0
     assert file.read_bytes() == before
     with opened(f"sqlite:///{rescued}") as database, reading(database) as session:
-        assert annotations.all_labels(session, "first") == {expert: f"label {expert}" for expert in range(100)}
+        assert annotations.labels_of(session, "first") == {expert: f"label {expert}" for expert in range(100)}
         ((record, size),) = annotations.lists_with_counts(session, "first")
         assert (record.name, size) == ("foxes", 2)
     rescued.write_text("mine")

@@ -20,8 +20,7 @@ from mxd.backend.export.attribution_graph import (
     write_features,
     write_graph,
 )
-from mxd.backend.export.neuronpedia import UNMEASURED
-from mxd.backend.export.tables import open_run
+from mxd.backend.export.tables import UNMEASURED, open_run
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.circuits.graph import (

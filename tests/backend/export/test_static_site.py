@@ -13,8 +13,8 @@ from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import opened, reading
-from mxd.backend.export.neuronpedia import Target, export_run
 from mxd.backend.export.static_site.write import COLUMNS, EXAMPLES, EXPERTS_PER_FILE
+from mxd.backend.export.tables import export_run
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.expert import TOKENS_AROUND_PEAK
 from mxd.trainer.errors import CancelledError, UserError
@@ -107,9 +107,9 @@ def test_a_site_appears_whole_or_not_at_all(data: Path, tmp_path: Path) -> None:
     run = Run.load("first", data)
     with opened(sqlite_url(data)) as database, reading(database) as session:
         with pytest.raises(CancelledError):
-            export_run(session, run, Target(tmp_path / "cancelled", "site"), Callbacks(is_cancelled=lambda: True))
+            export_run(session, run, tmp_path / "cancelled", "site", Callbacks(is_cancelled=lambda: True))
         assert not list(tmp_path.iterdir())
         (tmp_path / "thesis.txt").write_text("mine")
         with pytest.raises(UserError, match="not empty"):
-            export_run(session, run, Target(tmp_path, "site"), NO_CALLBACKS)
+            export_run(session, run, tmp_path, "site", NO_CALLBACKS)
         assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

@@ -129,8 +129,8 @@ def test_matches_equal_those_of_all_pairs(
     cosines = torch.nn.functional.cosine_similarity(one_ED[:, None], other_ED[None], dim=2)
     found = match(one, other, places)
     best, where = cosines[places].max(dim=1)
-    torch.testing.assert_close(found.nearest.cosines_Q, best)
-    assert found.nearest.places_Q.tolist() == where.tolist()
+    torch.testing.assert_close(found.cosines_Q, best)
+    assert found.places_Q.tolist() == where.tolist()
     assert found.mutual_Q.tolist() == (cosines[:, where].argmax(dim=0) == places).tolist()
     assert set(found.mutual_Q.tolist()) == {True, False}
     assert -1 <= found.chance_cosine <= 1
@@ -144,7 +144,7 @@ def test_an_expert_has_one_mutual_match_at_most() -> None:
     ids = torch.arange(8)
     one, other = Directions(lambda at: one_ED[at], ids), Directions(lambda at: other_ED[at], ids)
     found = match(one, other, torch.tensor([6, 4, 2]))
-    assert found.nearest.places_Q.tolist() == [2, 4, 2]
+    assert found.places_Q.tolist() == [2, 4, 2]
     assert found.mutual_Q.tolist() == [False, True, True]
 
 
@@ -156,7 +156,7 @@ def test_the_chance_level_keeps_shared_components() -> None:
     found = match(one, other, torch.arange(300))
     # Independent experts around one direction are as alike as chance makes them, which is far from 0.
     assert found.chance_cosine > 0.9
-    assert found.chance_cosine == pytest.approx(float(found.nearest.cosines_Q.median()), abs=0.01)
+    assert found.chance_cosine == pytest.approx(float(found.cosines_Q.median()), abs=0.01)
 
 
 def test_experts_are_ordered_by_the_number_of_other_runs_that_found_them(client: TestClient) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 from sqlalchemy import Table, insert
 from sqlalchemy.orm import Session
 
-from mxd.backend.database import annotations as lists
 from mxd.backend.database import annotations as notes
-from mxd.backend.database import annotations as sessions
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.export.bundles.pack import pack
+from mxd.backend.schemas.experts import AnnotationChange
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import AblationConfig, IndexConfig, RecurrenceConfig, TextConfig
 from mxd.trainer.storage.database.open import sqlite_url, writing
@@ -56,12 +55,10 @@ def full_world(folder: Path) -> World:
 
 
 def _annotate(session: Session) -> None:
-    notes.set_label(session, "small", 3, "foxes")
-    notes.set_note(session, "small", 3, "seen in songs")
-    notes.add_tag(session, "small", 3, "animals")
-    lists.make_list(session, "small", "good", [3, 1])
+    notes.annotate(session, "small", 3, AnnotationChange(label="foxes", note="seen in songs", add_tags=("animals",)))
+    notes.make_list(session, "small", "good", [3, 1])
     edit = {"expert": 3, "mode": "add", "strength": 2.0}
-    sessions.save_session(session, "small", "louder", {"prompt": "One day", "edits": [edit]}, {"small": {"3": 1.5}})
+    notes.save_session(session, "small", "louder", {"prompt": "One day", "edits": [edit]}, {"small": {"3": 1.5}})
     notes.set_label(session, "another", 0, "of another run")
 
 

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import main
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.cli.runner import guarded
+from mxd.backend.cli.parser import guarded
 from mxd.backend.database import engine
 from mxd.trainer.config import TrainConfig
 from mxd.trainer.data import activation_cache
