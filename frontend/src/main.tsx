@@ -6,9 +6,11 @@ import { preloadPage } from "./app/routes";
 
 import "./styles/index.css";
 
-/** Load all fonts that the page has not requested yet. Failures are ignored: the fallback font remains. */
+const LATIN = /^U\+0*(0|100)-/i;
+
+/** Load the Latin fonts that the page has not requested yet. Failures are ignored: the fallback font remains. */
 function fetchFonts(): void {
-  for (const face of document.fonts) face.load().catch(() => undefined);
+  for (const face of document.fonts) if (LATIN.test(face.unicodeRange)) face.load().catch(() => undefined);
 }
 
 const root = document.querySelector("#root");

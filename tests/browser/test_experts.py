@@ -36,7 +36,7 @@ def experts(page: Page) -> Page:
 
 
 def test_search_finds_labels_and_words_in_examples(experts: Page) -> None:
-    box = experts.get_by_role("searchbox", name="Search labels, tokens and examples")
+    box = experts.get_by_role("searchbox", name="Filter by label, token or example")
     press(experts, "/")
     expect(box).to_be_focused()
     box.press_sequentially("closing html")

@@ -3,60 +3,52 @@
 import {
   infiniteQueryOptions,
   keepPreviousData,
+  type QueryFunction,
+  type QueryKey,
   queryOptions,
+  type SkipToken,
   skipToken,
-  useMutation,
-  useQueryClient,
 } from "@tanstack/react-query";
 
-import { client, get, post, unwrap } from "./http/client";
-import { ApiError } from "./http/errors";
-import { retry } from "./http/retry";
+import { ApiError, client, get, post, retry, unwrap } from "./http";
 import type { paths } from "./schema";
-import type { ExpertPage, ExpertRow, FigureName, SimilarBy, Turn } from "./types";
+import type {
+  CircuitEffectsRequest,
+  CircuitGraph,
+  CircuitRequest,
+  ExpertPage,
+  ExpertRow,
+  FigureName,
+  FindRequest,
+  FoundExpert,
+  SimilarBy,
+  Turn,
+} from "./types";
 
-export const MINUTE = 60_000;
+const MINUTE = 60_000;
+
+/** A query whose response stays valid for a while. */
+const kept = <const K extends QueryKey, T>(queryKey: K, queryFn: QueryFunction<T, K>, staleTime = 5 * MINUTE) =>
+  queryOptions({ queryKey, queryFn, staleTime });
+
+/** As `kept`; disabled while there is nothing to ask. */
+const asked = <const K extends QueryKey, T>(queryKey: K, queryFn: QueryFunction<T, K> | SkipToken) =>
+  queryOptions({ queryKey, queryFn, staleTime: 5 * MINUTE });
 
 /** Each expert of a run, matched to the most similar expert of another run. */
 export const comparisonQuery = (run: string, other: string) =>
-  queryOptions({
-    queryKey: ["run", run, "comparison", other],
-    queryFn: get("/api/runs/{run}/comparison/{other}", { path: { run, other } }),
-    staleTime: 5 * MINUTE,
-  });
+  kept(["run", run, "comparison", other], get("/api/runs/{run}/comparison/{other}", { path: { run, other } }));
 
 /** Kinds of the documents of a run's text. */
 export const kindsQuery = (run: string) =>
-  queryOptions({
-    queryKey: ["run", run, "kinds"],
-    queryFn: async (context) =>
-      (await get("/api/runs/{run}/options", { path: { run }, query: { kinds: true } })(context)).kinds,
-    staleTime: Infinity,
-  });
-
-export const accessQuery = queryOptions({
-  queryKey: ["access"],
-  queryFn: get("/api/access", {}),
-  staleTime: Infinity,
-});
-
-/** Signing in or out refetches everything. */
-export function useSignIn() {
-  const queries = useQueryClient();
-  return useMutation({
-    mutationFn: (token: string) => unwrap(client.POST("/api/access", { body: { token } })),
-    onSuccess: () => queries.resetQueries(),
-  });
-}
+  kept(
+    ["run", run, "kinds"],
+    async (context) => (await get("/api/runs/{run}/options", { path: { run }, query: { kinds: true } })(context)).kinds,
+    Infinity,
+  );
 
 /** Sign-in state. A server that listens only on this machine needs no sign-in. */
-export function useSignOut() {
-  const queries = useQueryClient();
-  return useMutation({
-    mutationFn: () => unwrap(client.DELETE("/api/access")),
-    onSuccess: () => queries.resetQueries(),
-  });
-}
+export const accessQuery = kept(["access"], get("/api/access", {}), Infinity);
 
 export const healthQuery = queryOptions({
   queryKey: ["health"],
@@ -125,11 +117,9 @@ export const expertRowsQuery = (run: string | null, experts: readonly number[]) 
   });
 
 export const expertQuery = (run: string, expert: number) =>
-  queryOptions({
-    queryKey: ["run", run, "expert", expert],
-    queryFn: get("/api/runs/{run}/experts/{expert}", { path: { run, expert } }),
-    staleTime: 5 * MINUTE,
-  });
+  kept(["run", run, "expert", expert], get("/api/runs/{run}/experts/{expert}", { path: { run, expert } }));
+
+const EXAMPLES = "/api/runs/{run}/experts/{expert}/examples";
 
 export const examplesQuery = (run: string, expert: number, bin: number, limit: number) =>
   infiniteQueryOptions({
@@ -137,41 +127,28 @@ export const examplesQuery = (run: string, expert: number, bin: number, limit: n
     queryKey: ["run", run, "examples", expert, bin, limit],
     queryFn: ({ signal, pageParam }) => {
       const params = { path: { run, expert }, query: { bin, limit, ...fromCursor(pageParam) } };
-      return get("/api/runs/{run}/experts/{expert}/examples", params)({ signal });
+      return get(EXAMPLES, params)({ signal });
     },
     staleTime: 5 * MINUTE,
   });
 
 /** A random sample of all activations, reproducible by its seed. */
 export const randomExamplesQuery = (run: string, expert: number, seed: number) =>
-  queryOptions({
-    queryKey: ["run", run, "random-examples", expert, seed],
-    queryFn: get("/api/runs/{run}/experts/{expert}/examples", { path: { run, expert }, query: { seed } }),
-    staleTime: 5 * MINUTE,
-  });
+  kept(["run", run, "random-examples", expert, seed], get(EXAMPLES, { path: { run, expert }, query: { seed } }));
 
 /** The first few top examples, without paging. */
 export const topExamplesQuery = (run: string, expert: number, limit: number) =>
-  queryOptions({
-    queryKey: ["run", run, "top-examples", expert, limit],
-    queryFn: get("/api/runs/{run}/experts/{expert}/examples", { path: { run, expert }, query: { bin: 0, limit } }),
-    staleTime: 5 * MINUTE,
-  });
+  kept(["run", run, "top-examples", expert, limit], get(EXAMPLES, { path: { run, expert }, query: { bin: 0, limit } }));
 
 export const similarQuery = (run: string, expert: number, by: SimilarBy, limit = 8) =>
-  queryOptions({
-    queryKey: ["run", run, "similar", expert, by, limit],
-    queryFn: get("/api/runs/{run}/experts/{expert}/similar", { path: { run, expert }, query: { by, limit } }),
-    staleTime: 5 * MINUTE,
-  });
+  kept(
+    ["run", run, "similar", expert, by, limit],
+    get("/api/runs/{run}/experts/{expert}/similar", { path: { run, expert }, query: { by, limit } }),
+  );
 
 /** Tokens that an expert promotes and suppresses, computed on its strongest examples. */
 export const writesQuery = (run: string, expert: number) =>
-  queryOptions({
-    queryKey: ["run", run, "writes", expert],
-    queryFn: get("/api/runs/{run}/experts/{expert}/writes", { path: { run, expert } }),
-    staleTime: 5 * MINUTE,
-  });
+  kept(["run", run, "writes", expert], get("/api/runs/{run}/experts/{expert}/writes", { path: { run, expert } }));
 
 /** SVD of an expert's matrix. Needs the language model, so it is only fetched on demand. */
 export const expertMapQuery = (run: string, expert: number, isEnabled: boolean) =>
@@ -194,14 +171,12 @@ export const searchQuery = (run: string, text: string, limit = 20) =>
 
 /** Experts of several layers that fire on words which the language model relates to a text. */
 export const relatedQuery = (runs: readonly string[], text: string, limit = 20) =>
-  queryOptions({
-    queryKey: ["related", runs, text, limit],
-    queryFn:
-      text === "" || runs.length === 0
-        ? skipToken
-        : get("/api/search", { query: { runs: [...runs], text, by: "related", limit } }),
-    staleTime: 5 * MINUTE,
-  });
+  asked(
+    ["related", runs, text, limit],
+    text === "" || runs.length === 0
+      ? skipToken
+      : get("/api/search", { query: { runs: [...runs], text, by: "related", limit } }),
+  );
 
 /** A text, or chat turns instead of it. */
 export interface Prompt {
@@ -226,12 +201,8 @@ const asPrompt = (prompt: string | Prompt): Prompt => (typeof prompt === "string
 export function routingQuery(run: string, prompt: string | Prompt, others: readonly string[] = []) {
   const request = asPrompt(prompt);
   const body = { ...promptBody(request), ...(others.length > 0 && { others: [...others] }) };
-  return queryOptions({
-    queryKey: ["run", run, "routing", body],
-    queryFn: isEmptyPrompt(request) ? skipToken : post("/api/runs/{run}/routing", body, { path: { run } }),
-    staleTime: 5 * MINUTE,
-    placeholderData: keepPreviousData,
-  });
+  const queryFn = isEmptyPrompt(request) ? skipToken : post("/api/runs/{run}/routing", body, { path: { run } });
+  return { ...asked(["run", run, "routing", body], queryFn), placeholderData: keepPreviousData };
 }
 
 /**
@@ -241,11 +212,10 @@ export function routingQuery(run: string, prompt: string | Prompt, others: reado
 export function predictionsQuery(run: string, prompt: string | Prompt, others: readonly string[] = []) {
   const request = asPrompt(prompt);
   const body = { ...promptBody(request), ...(others.length > 0 && { others: [...others] }) };
-  return queryOptions({
-    queryKey: ["run", run, "predictions", body],
-    queryFn: isEmptyPrompt(request) ? skipToken : post("/api/runs/{run}/routing/predictions", body, { path: { run } }),
-    staleTime: 5 * MINUTE,
-  });
+  return asked(
+    ["run", run, "predictions", body],
+    isEmptyPrompt(request) ? skipToken : post("/api/runs/{run}/routing/predictions", body, { path: { run } }),
+  );
 }
 
 export interface PassageSearch {
@@ -256,37 +226,54 @@ export interface PassageSearch {
 }
 
 /** Experts that fire on a passage; disabled while the passage is empty. */
-export const passageQuery = (run: string, search: PassageSearch) =>
-  queryOptions({
-    queryKey: ["run", run, "passage", search],
-    queryFn:
-      search.text === ""
-        ? skipToken
-        : post("/api/runs/{run}/search/passage", { ...search, limit: 100 }, { path: { run } }),
-    staleTime: 5 * MINUTE,
-    placeholderData: keepPreviousData,
-  });
+export function passageQuery(run: string, search: PassageSearch) {
+  const ask = post("/api/runs/{run}/search/passage", { ...search, limit: 100 }, { path: { run } });
+  const query = asked(["run", run, "passage", search], search.text === "" ? skipToken : ask);
+  return { ...query, placeholderData: keepPreviousData };
+}
 
 /** Effect of each of a token's experts on the next token; disabled without a position. */
 export function directEffectsQuery(run: string, prompt: string | Prompt, position: number | null) {
   const request = promptBody(asPrompt(prompt));
-  return queryOptions({
-    queryKey: ["run", run, "effects", request, position],
-    queryFn:
-      position === null
-        ? skipToken
-        : post("/api/runs/{run}/routing/effects", { ...request, position }, { path: { run } }),
-    staleTime: 5 * MINUTE,
-  });
+  return asked(
+    ["run", run, "effects", request, position],
+    position === null
+      ? skipToken
+      : post("/api/runs/{run}/routing/effects", { ...request, position }, { path: { run } }),
+  );
 }
 
 /** Runs of other layers that can be combined with this one, and whether the model accepts chats. */
 export const routingOptionsQuery = (run: string) =>
-  queryOptions({
-    queryKey: ["run", run, "options"],
-    queryFn: get("/api/runs/{run}/options", { path: { run } }),
-    staleTime: MINUTE,
-  });
+  kept(["run", run, "options"], get("/api/runs/{run}/options", { path: { run } }), MINUTE);
+
+/** The circuit of a prompt, with predicted effects. The first run is the page's own; at most one per layer. */
+export const circuitQuery = (request: CircuitRequest | null) =>
+  asked(["run", request?.runs[0], "circuit", request], request === null ? skipToken : post("/api/circuits", request));
+
+/** Measured changes when groups of experts are ablated; disabled without a request. */
+export const circuitEffectsQuery = (request: CircuitEffectsRequest | null) =>
+  asked(
+    ["run", request?.runs[0], "circuit-effects", request],
+    request === null ? skipToken : post("/api/circuits/effects", request),
+  );
+
+/** The measured effects of a circuit. */
+export const circuitCheckQuery = (request: CircuitRequest, graph: CircuitGraph) =>
+  kept(["run", request.runs[0], "circuit-check", request], post("/api/circuits/check", { ...request, graph }));
+
+/** Experts that make wanted text more probable. */
+export const findQuery = (request: FindRequest | null) =>
+  asked(["run", request?.runs[0], "find", request], request === null ? skipToken : post("/api/find", request));
+
+/** Measured price of each found expert. */
+export function pricesQuery(request: FindRequest | null, experts: readonly FoundExpert[]) {
+  const groups = experts.map(({ edit }) => [edit]);
+  return asked(
+    ["run", request?.runs[0], "find-effects", request, groups],
+    request === null || groups.length === 0 ? skipToken : post("/api/find/effects", { ...request, groups }),
+  );
+}
 
 export const sessionsQuery = (run: string) =>
   queryOptions({
@@ -294,11 +281,7 @@ export const sessionsQuery = (run: string) =>
     queryFn: get("/api/runs/{run}/sessions", { path: { run } }),
   });
 
-export const showcaseQuery = queryOptions({
-  queryKey: ["showcase"],
-  queryFn: get("/api/showcase", {}),
-  staleTime: 5 * MINUTE,
-});
+export const showcaseQuery = kept(["showcase"], get("/api/showcase", {}));
 
 export const sessionQuery = (id: string) =>
   queryOptions({
@@ -314,11 +297,15 @@ export const reportQuery = (run: string) =>
   });
 
 export const figureQuery = (name: FigureName, query: { readonly run?: string }) =>
-  queryOptions({
-    queryKey: ["figure", name, query],
-    queryFn: get("/api/figures/{name}", { path: { name }, query }),
-    staleTime: MINUTE,
-  });
+  kept(["figure", name, query], get("/api/figures/{name}", { path: { name }, query }), MINUTE);
+
+const LIST = "/api/runs/{run}/lists/{list_id}";
+
+export const listsQuery = (run: string) =>
+  queryOptions({ queryKey: ["run", run, "lists"], queryFn: get("/api/runs/{run}/lists", { path: { run } }) });
+
+export const listQuery = (run: string, list: number) =>
+  queryOptions({ queryKey: ["run", run, "list", list], queryFn: get(LIST, { path: { run, list_id: list } }) });
 
 /** Calls `visit` with a random expert, which is another one each time. */
 export async function visitRandomExpert(

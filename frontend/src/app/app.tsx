@@ -12,18 +12,16 @@ import {
 import { Component, lazy, type ReactNode, type SubmitEvent, Suspense, useEffect, useState } from "react";
 import { BrowserRouter, Route, Routes, useLocation } from "react-router";
 
-import { accessQuery, columnsQuery, healthQuery, runsQuery, useSignIn } from "@/api/queries";
-import { ApiError } from "@/api/http/errors";
-import { retry, retryDelay } from "@/api/http/retry";
+import { useSignIn } from "@/api/mutations";
+import { accessQuery, columnsQuery, healthQuery, runsQuery } from "@/api/queries";
+import { ApiError, retry, retryDelay } from "@/api/http";
 import { AppShell } from "@/components/layout/app-shell";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { CurrentRunProvider } from "@/components/runs/current-run";
-import { TipProvider } from "@/components/tokens/tip-layer";
-import { TrayProvider } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
-import { Command } from "@/components/ui/copyable-command";
+import { Command } from "@/components/ui/copy-button";
 import { ErrorState, Failure, LoadingState } from "@/components/ui/states";
-import { ShortcutsProvider, useControlKey } from "@/hooks/use-shortcut";
+import { useControlKey } from "@/hooks/use-shortcut";
 
 import { allPages } from "./routes";
 
@@ -101,7 +99,7 @@ function SignIn() {
     signIn.mutate(token.trim());
   };
   return (
-    <main className="state sign-in" id="main">
+    <main className="state alone sign-in" id="main">
       <title>Sign in · MxD Explorer</title>
       <h1>Sign in to MxD Explorer</h1>
       <p>This server is exposed on the network and requires an access token.</p>
@@ -197,20 +195,14 @@ export function App({ queries }: { readonly queries: QueryClient }) {
   return (
     <QueryClientProvider client={queries}>
       <BrowserRouter>
-        <ShortcutsProvider>
-          <CurrentRunProvider>
-            <TrayProvider>
-              <TipProvider>
-                <SignInGate>
-                  <AppShell>
-                    <Pages />
-                  </AppShell>
-                  <PaletteKey />
-                </SignInGate>
-              </TipProvider>
-            </TrayProvider>
-          </CurrentRunProvider>
-        </ShortcutsProvider>
+        <CurrentRunProvider>
+          <SignInGate>
+            <AppShell>
+              <Pages />
+            </AppShell>
+            <PaletteKey />
+          </SignInGate>
+        </CurrentRunProvider>
       </BrowserRouter>
     </QueryClientProvider>
   );

@@ -3,7 +3,7 @@
 import { type ComponentType, lazy } from "react";
 import { matchPath } from "react-router";
 
-import { ApiError } from "@/api/http/errors";
+import { ApiError } from "@/api/http";
 import { MOVED } from "@/lib/browser/moved";
 
 type PageModule = Promise<{ readonly default: ComponentType }>;

@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "react";
 
-import { ApiError, messageOf } from "@/api/http/errors";
+import { ApiError, messageOf } from "@/api/http";
 import type { ErrorEvent } from "@/api/types";
 
 interface WorkState<Progress> {

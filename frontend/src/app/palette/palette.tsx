@@ -4,20 +4,19 @@ import "./palette.css";
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Fragment, type KeyboardEvent, useId, useState } from "react";
-import { Dialog, Modal, ModalOverlay } from "react-aria-components";
+import { Dialog } from "react-aria-components";
 import { useLocation, useNavigate } from "react-router";
 
 import { searchQuery, sessionsQuery } from "@/api/queries";
-import { PLACES } from "@/components/layout/navigation/pages";
-import { usePromptedLink } from "@/components/layout/navigation/use-prompted-link";
+import { PLACES, usePromptedLink } from "@/components/layout/navigation/pages";
 import { firstHitPerExpert } from "@/components/layout/search/search-results";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { type PageName, sessionUrl, usePageLinks } from "@/components/runs/page-links";
+import { type PageName, sessionUrl, urlForRun, usePageLinks } from "@/components/runs/page-links";
 import { runSummaryLine } from "@/components/runs/run-labels";
-import { urlForRun } from "@/components/runs/url-for-run";
 import { useTray } from "@/components/tray/tray-context";
-import { useDebouncedValue } from "@/hooks/use-debounced-value";
-import { lastPrompt } from "@/lib/browser/last-prompt";
+import { type DialogState, Overlay } from "@/components/ui/overlay-portal";
+import { useDebouncedValue } from "@/hooks/use-values";
+import { lastPrompt } from "@/lib/browser/stores";
 import { describeEdit, type Edit, formatEdits, MAX_STRENGTH, newEdit } from "@/lib/edits/edits";
 import { visibleText } from "@/lib/text/token-text";
 
@@ -199,19 +198,12 @@ function PaletteBody({ onDone }: { readonly onDone: () => void }) {
   );
 }
 
-interface PaletteProps {
-  readonly isOpen: boolean;
-  readonly onOpenChange: (open: boolean) => void;
-}
-
-export default function Palette({ isOpen, onOpenChange }: PaletteProps) {
+export default function Palette({ isOpen, onOpenChange }: DialogState) {
   return (
-    <ModalOverlay className="overlay" isOpen={isOpen} onOpenChange={onOpenChange} isDismissable>
-      <Modal className="modal at-top palette">
-        <Dialog aria-label="Command palette">
-          <PaletteBody onDone={() => onOpenChange(false)} />
-        </Dialog>
-      </Modal>
-    </ModalOverlay>
+    <Overlay className="at-top palette" isOpen={isOpen} onOpenChange={onOpenChange}>
+      <Dialog aria-label="Command palette">
+        <PaletteBody onDone={() => onOpenChange(false)} />
+      </Dialog>
+    </Overlay>
   );
 }

@@ -1,4 +1,4 @@
-/** An expert's id and label, linked to its page, with a button that adds it to the tray. */
+/** How an expert is named, the same on every page: its label, an automatic one, and the link to its page. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -6,25 +6,75 @@ import { Link } from "react-router";
 import type { AutomaticLabel } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { definitionHandlers } from "@/components/terms/term";
-import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
+import { sequentialStep } from "@/lib/scales/colour-scale";
+import { formatFixed, formatPercent } from "@/lib/text/format";
 
-import { AutomaticLabelText } from "./automatic-label";
+/** The label, or null if the server says that it is too weak for a name. */
+export function shownAutomatic(automatic: AutomaticLabel | null | undefined): AutomaticLabel | null {
+  return automatic?.is_clear === true ? automatic : null;
+}
+
+/** The language to which a rule is limited, e.g. of `English: “was”`. */
+const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
+
+export function describeAutomaticLabel(automatic: AutomaticLabel): string {
+  const { label, labeller, balanced_accuracy: accuracy, precision, recall, test_examples, weaknesses } = automatic;
+  const { f1 } = automatic;
+  const limit = LANGUAGE.exec(label)?.[1];
+  return [
+    `Automatic label ${labeller === "features" ? "from its top examples" : `by ${labeller}`}`,
+    ...(f1 === null
+      ? []
+      : [
+          `on held-out tokens F1 = ${formatFixed(f1)}, precision ${labelShare(precision)}, recall ${labelShare(recall)}`,
+        ]),
+    accuracy === null ? "not tested" : `balanced accuracy ${formatFixed(accuracy)} on ${test_examples} examples`,
+    ...(weaknesses.length === 0 ? [] : [`weak: ${weaknesses.join(", ")}`]),
+    ...(limit === undefined ? [] : [`“${limit}:” means only in ${limit} text`]),
+  ].join("; ");
+}
+
+/** Precision or recall, as text. */
+export const labelShare = (value: number | null): string =>
+  value === null ? "unknown" : `${formatPercent(value, 0)} %`;
+
+/** Kind and score of an automatic label, as text. */
+export function automaticLabelScore({ f1, is_clear: isClear }: AutomaticLabel): string {
+  return `${isClear ? "" : "weak "}automatic label, ${f1 === null ? "not tested on tokens" : `F1 = ${formatFixed(f1)}`}`;
+}
+
+export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {
+  const { f1 } = automatic;
+  return (
+    <span className={automatic.is_clear ? "auto-label" : "auto-label weak"} title={describeAutomaticLabel(automatic)}>
+      <span className="auto-mark">
+        <span aria-hidden="true">auto{f1 !== null && ` ${formatFixed(f1)}`}</span>
+        <span className="sr">{automaticLabelScore(automatic)}:</span>
+      </span>{" "}
+      {automatic.label}
+    </span>
+  );
+}
+
+export function ActivationCell({ value, largest }: { readonly value: number; readonly largest: number }) {
+  return <span className={`cf s${Math.max(1, sequentialStep(value, largest))}`}>{value.toFixed(2)}</span>;
+}
 
 interface ExpertLabelProps {
   readonly label: string | null;
   /** Shown if there is no user label, marked as automatic, and as weak if its score is low. */
   readonly automatic?: AutomaticLabel | null | undefined;
   /** Shown if there is neither. */
-  readonly topTokens?: readonly string[];
+  readonly topTokens?: readonly (string | { readonly text: string })[];
   /** Number that a screen reader reads if there is no user label. */
   readonly expert?: number;
 }
 
 function NoLabel() {
   return (
-    <span className="dim" {...definitionHandlers("no_label", useTips(), useQueryClient())}>
+    <span className="dim" {...definitionHandlers("no_label", useQueryClient())}>
       no label yet
     </span>
   );
@@ -41,8 +91,8 @@ export function ExpertLabel({ expert, label, automatic = null, topTokens = [] }:
         <NoLabel />
       ) : (
         <span className="chips">
-          {topTokens.slice(0, 3).map((text, i) => (
-            <TokenChip key={i} text={text} />
+          {topTokens.slice(0, 3).map((token, i) => (
+            <TokenChip key={i} text={typeof token === "string" ? token : token.text} />
           ))}
         </span>
       )}
@@ -62,7 +112,7 @@ export function ExpertLink({ expert, label, automatic, topTokens, withPlus = tru
   return (
     <span className="expert-link">
       <span className="mono id">{expert}</span>
-      <Link className="lab" to={links.expert(expert)}>
+      <Link className="lab cut" to={links.expert(expert)}>
         <ExpertLabel {...{ label, automatic, expert }} {...(topTokens !== undefined && { topTokens })} />
       </Link>
       {withPlus && <PlusButton expert={expert} />}

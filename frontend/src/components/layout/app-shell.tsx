@@ -2,16 +2,19 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
+import { Dialog, Heading } from "react-aria-components";
 import { useNavigate } from "react-router";
 
-import { accessQuery, healthQuery, useSignOut } from "@/api/queries";
+import { useSignOut } from "@/api/mutations";
+import { accessQuery, healthQuery } from "@/api/queries";
 import type { Health } from "@/api/types";
 import { TopBar } from "@/components/layout/navigation/top-bar";
-import { usePromptedLink, useRememberPrompt } from "@/components/layout/navigation/use-prompted-link";
-import { SearchDialogProvider } from "@/components/layout/search/search-box";
+import { usePromptedLink, useRememberPrompt } from "./navigation/pages";
+import { SearchDialog } from "@/components/layout/search/search-box";
+import { TipLayer } from "@/components/tokens/tip-layer";
+import { useSharedTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
-import { OverlayContainer, OverlayProvider } from "@/components/ui/overlay-portal";
+import { type DialogState, Overlay, OverlayContainer, OverlayProvider } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { togglePresentation } from "@/lib/browser/presentation";
 import { keyCap, type ShortcutId, SHORTCUTS } from "@/lib/browser/shortcuts";
@@ -48,7 +51,7 @@ function SignedInStatus() {
 function StatusLine() {
   const { data, error } = useQuery(healthQuery);
   return (
-    <footer className="status">
+    <footer className="row status">
       <span className="mk">MxD Explorer {data?.version}</span>
       <SignedInStatus />
       <span className="grow" />
@@ -86,61 +89,56 @@ function ShortcutGroup({ where }: { readonly where: string }) {
   );
 }
 
-interface ShortcutsDialogProps {
-  readonly isOpen: boolean;
-  readonly onOpenChange: (open: boolean) => void;
-}
-
 /** Keyboard shortcuts, grouped by page. */
-function ShortcutsDialog({ isOpen, onOpenChange }: ShortcutsDialogProps) {
+function ShortcutsDialog({ isOpen, onOpenChange }: DialogState) {
   return (
-    <ModalOverlay className="overlay" isOpen={isOpen} onOpenChange={onOpenChange} isDismissable>
-      <Modal className="modal">
-        <Dialog className="shortcuts">
-          <header>
-            <Heading slot="title">Keyboard shortcuts</Heading>
-            <Button variant="ghost" icon="close" aria-label="Close" onClick={() => onOpenChange(false)} />
-          </header>
-          {GROUPS.map((where) => (
-            <ShortcutGroup key={where} where={where} />
-          ))}
-          <p className="dim">
-            Ctrl K or ⌘ K opens the command palette: pages, experts, runs, sessions, and “steer 46 +2”. On tokens, the
-            arrow keys move between tokens and Enter locks one. On sliders, the arrow keys move by one step, with Shift
-            by ten; a double click resets to neutral.
-          </p>
-        </Dialog>
-      </Modal>
-    </ModalOverlay>
+    <Overlay isOpen={isOpen} onOpenChange={onOpenChange}>
+      <Dialog className="shortcuts">
+        <header>
+          <Heading slot="title">Keyboard shortcuts</Heading>
+          <Button variant="ghost" icon="close" aria-label="Close" onClick={() => onOpenChange(false)} />
+        </header>
+        {GROUPS.map((where) => (
+          <ShortcutGroup key={where} where={where} />
+        ))}
+        <p className="dim">
+          Ctrl K or ⌘ K opens the command palette: pages, experts, runs, sessions, and “steer 46 +2”. On tokens, the
+          arrow keys move between tokens and Enter locks one. On sliders, the arrow keys move by one step, with Shift by
+          ten; a double click resets to neutral.
+        </p>
+      </Dialog>
+    </Overlay>
   );
 }
 
 export function AppShell({ children }: { readonly children: ReactNode }) {
   const [help, setHelp] = useState(false);
+  const [search, setSearch] = useState(false);
   const navigate = useNavigate();
   const linkTo = usePromptedLink();
   useRememberPrompt();
+  useSharedTray();
   useShortcut("help", () => setHelp(true));
   useShortcut("present", togglePresentation);
   useShortcut("steer", () => void navigate(linkTo("steering")));
   return (
     <OverlayProvider>
-      <SearchDialogProvider>
-        <a className="skip" href="#main">
-          Skip to content
-        </a>
-        <TopBar onShortcuts={() => setHelp(true)} />
-        <main id="main" tabIndex={-1}>
-          {children}
-          <Tour />
-          <OverlayContainer />
-        </main>
-        <div className="dock">
-          <StatusLine />
-          <TrayBar />
-        </div>
-        <ShortcutsDialog isOpen={help} onOpenChange={setHelp} />
-      </SearchDialogProvider>
+      <a className="skip" href="#main">
+        Skip to content
+      </a>
+      <TopBar onSearch={() => setSearch(true)} onShortcuts={() => setHelp(true)} />
+      <main id="main" tabIndex={-1}>
+        {children}
+        <Tour />
+        <OverlayContainer />
+      </main>
+      <div className="dock">
+        <StatusLine />
+        <TrayBar />
+      </div>
+      <ShortcutsDialog isOpen={help} onOpenChange={setHelp} />
+      <SearchDialog isOpen={search} onOpenChange={setSearch} />
+      <TipLayer />
     </OverlayProvider>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useMutation } from "@tanstack/react-query";
 
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
 import { fetchSnapshot } from "@/api/mutations";
 import type { SnapshotRequest } from "@/api/types";
 import { ActionMenu } from "@/components/ui/action-menu";

@@ -3,7 +3,7 @@
 import { lazy, Suspense, useEffect, useSyncExternalStore } from "react";
 
 import type { SnapshotRequest } from "@/api/types";
-import { createListeners } from "@/lib/browser/listeners";
+import { createListeners } from "@/lib/browser/stores";
 
 import type { Shared } from "./share-menu";
 

@@ -2,11 +2,10 @@
 
 import { Link, useLocation } from "react-router";
 
-import { useComparedLinks } from "@/components/runs/compared-run";
-import { type PageName, usePageLinks } from "@/components/runs/page-links";
+import { type PageName, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
 
-import { hasPrompt } from "./navigation/use-prompted-link";
+import { hasPrompt } from "./navigation/pages";
 
 interface Step {
   readonly page: PageName;
@@ -69,7 +68,7 @@ export function Tour() {
   if (step === undefined) return null;
   const end = pathname + search;
   return (
-    <aside className="tour" aria-label="Tour">
+    <aside className="row wrap tour" aria-label="Tour">
       <p className="dim">
         Tour, {number} of {STEPS.length}
       </p>

@@ -12,11 +12,11 @@ import { type Tray, useTray } from "@/components/tray/tray-context";
 import { GhostButton, LinkButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Icon } from "@/components/ui/icon";
-import { useExpertRows } from "@/hooks/use-expert-rows";
+import { useExpertRows } from "@/hooks/use-experts";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { describeEdit, type Edit, editKey, formatEdits } from "@/lib/edits/edits";
 
-import { usePromptedLink } from "./navigation/use-prompted-link";
+import { usePromptedLink } from "./navigation/pages";
 
 const MAX_CHIPS = 6;
 
@@ -32,7 +32,7 @@ function EditChip({ edit }: { readonly edit: Edit }) {
 function TrayEntry({ edit, row, tray }: { readonly edit: Edit; readonly row?: ExpertRow; readonly tray: Tray }) {
   const links = usePageLinks();
   return (
-    <li>
+    <li className="row">
       <a className="mono" href={(edit.run === undefined ? links : pageLinks(edit.run)).expert(edit.expert)}>
         {editKey(edit)}
       </a>
@@ -86,7 +86,7 @@ export function TrayBar() {
   // The page shows the tray itself.
   if (!isShown) return null;
   return (
-    <aside className="tray" aria-label="Tray">
+    <aside className="row tray" aria-label="Tray">
       {open && count > 0 && <OpenTray tray={tray} onClose={() => setOpen(false)} />}
       <button
         type="button"

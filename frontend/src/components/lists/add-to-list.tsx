@@ -7,8 +7,9 @@ import { type SubmitEvent, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
-import { messageOf } from "@/api/http/errors";
-import { listsQuery, useCreateList, useSetMembership } from "@/api/lists";
+import { messageOf } from "@/api/http";
+import { useCreateList, useSetMembership } from "@/api/mutations";
+import { listsQuery } from "@/api/queries";
 import type { ListRef } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, TriggerButton } from "@/components/ui/button";
@@ -46,8 +47,8 @@ function NewList({ run, experts, onCreated }: NewListProps) {
     creation.mutate({ name: name.trim(), experts }, { onSuccess });
   };
   return (
-    <form className="new-list" onSubmit={submit}>
-      <span className="field">
+    <form className="row wrap new-list" onSubmit={submit}>
+      <span className="field grow">
         <input
           ref={field}
           aria-label="New list name"
@@ -87,8 +88,8 @@ function Lists({ run, experts, containing = [], onClose, added, onAdded }: Lists
       {data.lists.length === 0 && <p className="dim">No lists yet. Name one to create it with this selection.</p>}
       <ul className="list-choices">
         {data.lists.map((list) => (
-          <li key={list.id}>
-            <label>
+          <li key={list.id} className="row">
+            <label className="row">
               <input
                 type="checkbox"
                 checked={has(list.id)}

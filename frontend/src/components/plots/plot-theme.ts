@@ -4,7 +4,7 @@ import type { Data, Layout, LayoutAxis } from "plotly.js";
 import { useMemo, useSyncExternalStore } from "react";
 
 import type { FigureData } from "@/api/types";
-import { currentTheme, resolvedTheme, subscribeTheme } from "@/lib/browser/theme";
+import { currentTheme, resolvedTheme, subscribeTheme } from "@/lib/browser/stores";
 
 import { escapeFields, readTrace } from "./figure";
 

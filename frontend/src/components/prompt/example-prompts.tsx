@@ -4,15 +4,15 @@ import { useQueries } from "@tanstack/react-query";
 import { useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
 import { topExamplesQuery } from "@/api/queries";
 import type { Example } from "@/api/types";
 import { useSearchHits } from "@/components/layout/search/search-results";
-import { ShadedText } from "@/components/tokens/shaded-text";
+import { ShadedText } from "@/components/tokens/token-text";
 import { useTray } from "@/components/tray/tray-context";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
-import { useBestExperts } from "@/hooks/use-best-experts";
+import { useBestExperts } from "@/hooks/use-experts";
 
 interface ExampleChoice {
   readonly expert: number;
@@ -81,7 +81,7 @@ function Choices({ run, onChoose }: FromExampleProps) {
   const choices = [...new Map(shown.toReversed().map((choice) => [choice.example.sequence, choice])).values()];
   return (
     <>
-      <label className="search">
+      <label className="row search">
         <Icon name="search" />
         <input
           aria-label="Search examples"
@@ -99,8 +99,8 @@ function Choices({ run, onChoose }: FromExampleProps) {
         {choices.toReversed().map(({ expert, example }) => (
           <li key={expert}>
             <button type="button" onClick={() => onChoose(example)}>
-              <span className="mono id">{expert}</span>
-              <span className="words">
+              <span className="mono num ink2">{expert}</span>
+              <span className="words fades mono ink2">
                 <ShadedText example={example} before={8} after={16} />
               </span>
             </button>

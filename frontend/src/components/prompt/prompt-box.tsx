@@ -1,18 +1,20 @@
-/**
- * A text area for prompts that grows with its text. Ctrl or ⌘ with Enter submits, and Enter alone if the text has one
- * line by nature; the shortcut E focuses it.
- */
+/** A box for a prompt, the prompt while it is edited, and what is shown until there is a result. */
 
-import { type KeyboardEvent, useEffect, useRef } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { type KeyboardEvent, useEffect, useRef, useState } from "react";
 
+import { healthQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { rememberPrompt } from "@/lib/browser/stores";
 
 interface PromptBoxProps {
   readonly label: string;
   readonly placeholder: string;
-  readonly value: string;
-  readonly onChange: (text: string) => void;
-  readonly onSubmit: () => void;
+  readonly draft: PromptDraft;
+  /** By default, the draft is committed. */
+  readonly onSubmit?: () => void;
   /** What an empty box does when the page opens. A box far down a page leaves the focus, so that shortcuts work. */
   readonly onOpen?: "take-focus" | "leave-focus";
   /** What Enter does without Ctrl or ⌘. */
@@ -23,7 +25,8 @@ const isApple = /Mac|iPhone|iPad/.test(navigator.userAgent);
 /** Label of the key combination that submits. */
 export const SUBMIT_KEY = isApple ? "⌘ ↵" : "Ctrl ↵";
 
-export function PromptBox({ label, placeholder, value, onChange, onSubmit, ...props }: PromptBoxProps) {
+export function PromptBox({ label, placeholder, draft, onSubmit = draft.commit, ...props }: PromptBoxProps) {
+  const { text, setText } = draft;
   const { onOpen = "take-focus", onEnter = "new-line" } = props;
   const box = useRef<HTMLTextAreaElement>(null);
   useShortcut("prompt", () => box.current?.focus());
@@ -41,17 +44,75 @@ export function PromptBox({ label, placeholder, value, onChange, onSubmit, ...pr
   };
   return (
     // An invisible copy of the text behind the text area sets its height.
-    <div className="prompt-box" data-text={`${value}\u200b`}>
+    <div className="prompt-box" data-text={`${text}\u200b`}>
       <textarea
         ref={box}
         rows={1}
         aria-label={label}
         placeholder={placeholder}
         spellCheck={false}
-        value={value}
-        onChange={(event) => onChange(event.target.value)}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
         onKeyDown={onKeyDown}
       />
+    </div>
+  );
+}
+
+export interface PromptDraft {
+  readonly text: string;
+  readonly setText: (text: string) => void;
+  /** Write the text to the URL now. */
+  readonly commit: () => void;
+}
+
+interface UrlHistory {
+  /** Prompt in the URL at the last render. */
+  readonly prompt: string;
+  /**
+   * Committed texts that the URL has not shown yet, oldest first. The URL may only show them after the next key
+   * press.
+   */
+  readonly committed: readonly string[];
+}
+
+/**
+ * `pause`: milliseconds without a key press before the draft is committed; null for manual commits only. The uncommitted
+ * draft then follows to other pages.
+ */
+export function usePromptDraft(prompt: string, onCommit: (prompt: string) => void, pause: number | null): PromptDraft {
+  const [text, setText] = useState(prompt);
+  const [history, setHistory] = useState<UrlHistory>({ prompt, committed: [] });
+  if (prompt !== history.prompt) {
+    const committedIndex = history.committed.indexOf(prompt);
+    setHistory({ prompt, committed: committedIndex === -1 ? [] : history.committed.slice(committedIndex + 1) });
+    // Only a foreign change of the URL, such as a link or the Back button, replaces the draft.
+    if (committedIndex === -1) setText(prompt);
+  }
+  const commit = () => {
+    if (text === prompt) return;
+    setHistory((before) => ({ ...before, committed: [...before.committed, text] }));
+    onCommit(text);
+  };
+  useEffect(() => {
+    if (pause === null || text === prompt) return undefined;
+    const timer = window.setTimeout(commit, pause);
+    return () => window.clearTimeout(timer);
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- only a key press or a URL change restarts the timer
+  }, [text, prompt, pause]);
+  const type = (next: string) => {
+    setText(next);
+    if (pause === null) rememberPrompt(next);
+  };
+  return { text, setText: type, commit };
+}
+
+export function PromptLoading({ run, label }: { readonly run: RunSummary; readonly label: string }) {
+  const { data } = useQuery(healthQuery);
+  const isFirst = data?.language_models.every(({ name }) => name !== run.language_model) === true;
+  return (
+    <div className="prompted-empty">
+      <LoadingState label={isFirst ? `${label}; the language model is loaded first` : label} rows={14} />
     </div>
   );
 }

@@ -11,8 +11,7 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { unreadEdits } from "@/lib/edits/edits";
 
 import { FromExample } from "./example-prompts";
-import { PromptBox, SUBMIT_KEY } from "./prompt-box";
-import type { PromptDraft } from "./prompt-draft";
+import { PromptBox, type PromptDraft, SUBMIT_KEY } from "./prompt-box";
 
 interface PromptRowProps {
   readonly run: RunSummary;
@@ -48,14 +47,8 @@ export function PromptRow(props: PromptRowProps) {
   useShortcut("release", () => onStop?.(), onStop !== null);
   return (
     <section className="prompt-row">
-      <PromptBox
-        label="Prompt"
-        placeholder={placeholder}
-        value={draft.text}
-        onChange={draft.setText}
-        onSubmit={onSubmit}
-      />
-      <div className="prompt-actions">
+      <PromptBox label="Prompt" placeholder={placeholder} draft={draft} onSubmit={onSubmit} />
+      <div className="row prompt-actions">
         {children}
         {run.indexed_tokens !== null && <FromExample run={run.name} onChoose={onExample} />}
         {onStop === null ? (

@@ -2,7 +2,7 @@
 
 import type { RunSummary } from "@/api/types";
 import { Slider } from "@/components/ui/slider";
-import { useDraggedValue } from "@/hooks/use-dragged-value";
+import { useDraggedValue } from "@/hooks/use-values";
 
 /** K to send to the server: null for the run's own K, or if its gate has no top-K. */
 export function effectiveK(run: RunSummary, k: number | null): number | null {

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RunSummary } from "@/api/types";
 
-import { pickLayerRuns } from "./pick-layer-runs";
+import { pickLayerRuns } from "./page-links";
 
 const layer = (name: string, at: number, method: RunSummary["method"] = "mxd") => ({ name, layer: at, method });
 

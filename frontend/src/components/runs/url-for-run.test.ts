@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { urlForRun } from "./url-for-run";
+import { urlForRun } from "./page-links";
 
 const toB = (pathname: string, search: string, edits = "") => urlForRun({ pathname, search }, "a", "b", edits);
 

@@ -4,7 +4,6 @@ import { useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 
 import { type Definition, definitionHandlers, describe } from "@/components/terms/term";
-import { useTips } from "@/components/tokens/tip-layer";
 import { Icon } from "@/components/ui/icon";
 import type { TermId } from "@/lib/text/glossary";
 
@@ -32,7 +31,6 @@ const WORDS = { asc: "ascending", desc: "descending" } as const;
 
 export function SortHeader<K extends string>(props: SortHeaderProps<K>) {
   const { column, sorting, onSort, className, term, definition, children } = props;
-  const tips = useTips();
   const queries = useQueryClient();
   const isSorted = sorting.sort === column;
   return (
@@ -42,8 +40,8 @@ export function SortHeader<K extends string>(props: SortHeaderProps<K>) {
         onClick={() =>
           onSort((now) => ({ sort: column, order: now.sort === column && now.order === "desc" ? "asc" : "desc" }))
         }
-        {...(term !== undefined && definitionHandlers(term, tips, queries))}
-        {...(definition !== undefined && describe(definition, tips))}
+        {...(term !== undefined && definitionHandlers(term, queries))}
+        {...(definition !== undefined && describe(definition))}
       >
         {isSorted && <Icon name={sorting.order === "desc" ? "arrowDown" : "arrowUp"} />}
         {term === undefined && definition === undefined ? children : <span className="term">{children}</span>}

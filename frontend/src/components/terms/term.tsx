@@ -1,4 +1,4 @@
-/** A term with its definition: shown on hover and focus, and linked to the Glossary page. */
+/** Terms with their definitions: shown on hover and focus, and linked to the Glossary page. */
 
 import "./term.css";
 
@@ -9,7 +9,7 @@ import { Link } from "react-router";
 import { columnsQuery } from "@/api/queries";
 import type { Column } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
-import { type Tips, useTips } from "@/components/tokens/tip-layer";
+import { hideTip, showTip } from "@/components/tokens/tip-layer";
 import type { TermId } from "@/lib/text/glossary";
 
 type Columns = readonly Column[];
@@ -20,31 +20,31 @@ export interface Definition {
 }
 
 /** Event handlers that show a definition at the element they belong to. */
-export function describe({ name, text }: Definition, tips: Tips) {
+export function describe({ name, text }: Definition) {
   const show = ({ currentTarget }: { readonly currentTarget: Element }) =>
-    tips.show(
+    showTip(
       currentTarget,
       <span className="definition">
         <b>{name}</b>
         {text}
       </span>,
     );
-  return { onPointerEnter: show, onFocus: show, onPointerLeave: tips.hide, onBlur: tips.hide };
+  return { onPointerEnter: show, onFocus: show, onPointerLeave: hideTip, onBlur: hideTip };
 }
 
 /**
  * Event handlers that show a term's definition. Definitions are loaded on first use; the tip is left out if the pointer
  * and the focus have moved on by then.
  */
-export function definitionHandlers(id: TermId, tips: Tips, queries: QueryClient) {
+export function definitionHandlers(id: TermId, queries: QueryClient) {
   const show = (event: { readonly currentTarget: Element }) => {
     const { currentTarget } = event;
     const showDefinition = ([{ definitionOf }, columns]: readonly [typeof import("@/lib/text/glossary"), Columns]) => {
-      if (currentTarget.matches(":hover, :focus")) describe(definitionOf(id, columns), tips).onFocus({ currentTarget });
+      if (currentTarget.matches(":hover, :focus")) describe(definitionOf(id, columns)).onFocus({ currentTarget });
     };
     Promise.all([import("@/lib/text/glossary"), queries.query(columnsQuery)]).then(showDefinition, () => undefined);
   };
-  return { onPointerEnter: show, onFocus: show, onPointerLeave: tips.hide, onBlur: tips.hide };
+  return { onPointerEnter: show, onFocus: show, onPointerLeave: hideTip, onBlur: hideTip };
 }
 
 interface DefinedProps {
@@ -72,17 +72,17 @@ interface DescribedProps {
 
 /** A name with a description that is not the glossary's. */
 export function Described({ description, term = null, children }: DescribedProps) {
-  const handlers = describe({ name: children, text: description }, useTips());
+  const handlers = describe({ name: children, text: description });
   if (term !== null) return <Defined id={term} handlers={handlers} children={children} />;
   return (
-    <button type="button" className="term described" {...handlers}>
+    <button type="button" className="term" {...handlers}>
       {children}
     </button>
   );
 }
 
 export function Term({ id, children }: { readonly id: TermId; readonly children: ReactNode }) {
-  return <Defined id={id} handlers={definitionHandlers(id, useTips(), useQueryClient())} children={children} />;
+  return <Defined id={id} handlers={definitionHandlers(id, useQueryClient())} children={children} />;
 }
 
 interface ColumnTermProps {
@@ -92,5 +92,32 @@ interface ColumnTermProps {
 
 /** A column of the experts as a term. */
 export function ColumnTerm({ column: { key, title, description }, children }: ColumnTermProps) {
-  return <Defined id={key} handlers={describe({ name: title, text: description }, useTips())} children={children} />;
+  return <Defined id={key} handlers={describe({ name: title, text: description })} children={children} />;
+}
+
+const LINK = /\[([^\]]*)\]\((\/[^)\s]*|https:\/\/[^)\s]*)\)/;
+const GLOSSARY = "/glossary#";
+
+function TextLink({ words, address }: { readonly words: string; readonly address: string }) {
+  if (address.startsWith(GLOSSARY)) return <Term id={address.slice(GLOSSARY.length) as TermId}>{words}</Term>;
+  if (address.startsWith("/"))
+    return (
+      <Link className="link" to={address}>
+        {words}
+      </Link>
+    );
+  return (
+    <a className="link" href={address}>
+      {words}
+    </a>
+  );
+}
+
+export function LinkedText({ text }: { readonly text: string }) {
+  // The pattern has two groups, so the parts are text, words, address, text, words, address … text.
+  const parts = text.split(LINK);
+  return parts.map((part, i) => {
+    if (i % 3 === 2) return null;
+    return i % 3 === 0 ? part : <TextLink key={i} words={part} address={parts[i + 1] ?? ""} />;
+  });
 }

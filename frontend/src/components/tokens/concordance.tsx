@@ -4,15 +4,14 @@ import { memo, useMemo, useState } from "react";
 import { Link } from "react-router";
 
 import type { Example } from "@/api/types";
-import { Button } from "@/components/ui/button";
+import { UnfoldButton } from "@/components/ui/button";
 import { sequentialClass } from "@/lib/scales/colour-scale";
 import { formatFixed } from "@/lib/text/format";
 import { kwicWindow, pieces, snippet } from "@/lib/text/kwic";
 import { splitLeadingSpace } from "@/lib/text/token-text";
 
-import { TokenGroup } from "./token-group";
-import { displayText, type Shade, TokenText, withDrawnSpace } from "./token-text";
-import { TokenTip } from "./token-tip";
+import { displayText, type Shade, TokenGroup, TokenText, withDrawnSpace } from "./token-text";
+import { TokenTip } from "./token-chip";
 
 export const CONCORDANCE_MODES = ["aligned", "snippet", "full"] as const;
 export type ConcordanceMode = (typeof CONCORDANCE_MODES)[number];
@@ -137,13 +136,11 @@ const Row = memo(function Row(props: RowProps) {
       </TokenGroup>
       <span className="more">
         {promptLinks !== undefined && mode !== "full" && (
-          <Button
-            variant="ghost"
+          <UnfoldButton
             className="bare"
-            icon={open ? "chevronUp" : "chevronDown"}
             aria-label={open ? "Collapse" : "Show the full example"}
-            aria-expanded={open}
-            onClick={() => setOpen(!open)}
+            isOpen={open}
+            onOpen={setOpen}
           />
         )}
       </span>

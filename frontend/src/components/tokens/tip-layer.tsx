@@ -3,23 +3,17 @@
  * re-renders only the tooltip.
  */
 
-import {
-  createContext,
-  type ReactNode,
-  useContext,
-  useEffect,
-  useMemo,
-  useRef,
-  useState,
-  useSyncExternalStore,
-} from "react";
+import { type ReactNode, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import { useOverlayPosition } from "react-aria";
 import { createPortal } from "react-dom";
 import { useLocation } from "react-router";
 
 import { overlayContainer } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { createListeners } from "@/lib/browser/listeners";
+import { createListeners } from "@/lib/browser/stores";
+
+/** `hover` tooltips close on Escape. `locked` ones belong to a lock and close when it is released. */
+type TipKind = "hover" | "locked";
 
 interface Tip {
   /** What it describes, and what it is placed below. */
@@ -30,49 +24,31 @@ interface Tip {
   readonly kind: TipKind;
 }
 
-/** `hover` tooltips close on Escape. `locked` ones belong to a lock and close when it is released. */
-type TipKind = "hover" | "locked";
-
-export interface Tips {
-  readonly show: (anchor: Element, content: ReactNode, kind?: TipKind, place?: Element) => void;
-  readonly hide: () => void;
-}
-
-interface TipStore extends Tips {
-  readonly read: () => Tip | null;
-  readonly subscribe: (listener: () => void) => () => void;
-}
-
 const TIP_ID = "token-tip";
-const TipContext = createContext<TipStore | null>(null);
+const { notify, subscribe } = createListeners();
+let tip: Tip | null = null;
+let count = 0;
 
-function createTipStore(): TipStore {
-  const { notify, subscribe } = createListeners();
-  let tip: Tip | null = null;
-  let count = 0;
-  const set = (next: Tip | null) => {
-    tip?.anchor.removeAttribute("aria-describedby");
-    next?.anchor.setAttribute("aria-describedby", TIP_ID);
-    tip = next;
-    notify();
-  };
-  return {
-    read: () => tip,
-    show: (anchor, content, kind = "hover", place = anchor) => {
-      count += 1;
-      set({ anchor, place, content, id: count, kind });
-    },
-    hide: () => {
-      if (tip !== null) set(null);
-    },
-    subscribe,
-  };
+function set(next: Tip | null): void {
+  tip?.anchor.removeAttribute("aria-describedby");
+  next?.anchor.setAttribute("aria-describedby", TIP_ID);
+  tip = next;
+  notify();
 }
 
-function OpenTip({ tip, onClose }: { readonly tip: Tip; readonly onClose: () => void }) {
+export function showTip(anchor: Element, content: ReactNode, kind: TipKind = "hover", place = anchor): void {
+  count += 1;
+  set({ anchor, place, content, id: count, kind });
+}
+
+export function hideTip(): void {
+  if (tip !== null) set(null);
+}
+
+function OpenTip({ place, content }: Tip) {
   const overlay = useRef<HTMLDivElement>(null);
   const arrow = useRef<HTMLSpanElement>(null);
-  const target = useMemo(() => ({ current: tip.place }), [tip.place]);
+  const target = useMemo(() => ({ current: place }), [place]);
   const { overlayProps, arrowProps, placement } = useOverlayPosition({
     targetRef: target,
     overlayRef: overlay,
@@ -80,39 +56,21 @@ function OpenTip({ tip, onClose }: { readonly tip: Tip; readonly onClose: () => 
     placement: "bottom",
     offset: 9,
     isOpen: true,
-    onClose,
+    onClose: hideTip,
   });
   return (
     <div ref={overlay} id={TIP_ID} role="tooltip" className="tip" data-placement={placement} {...overlayProps}>
       <span ref={arrow} className="tip-arrow" {...arrowProps} />
-      {tip.content}
+      {content}
     </div>
   );
 }
 
-function TipView({ store }: { readonly store: TipStore }) {
-  const tip = useSyncExternalStore(store.subscribe, store.read);
+export function TipLayer() {
+  const shown = useSyncExternalStore(subscribe, () => tip);
   // A link that is followed goes with its page, and reports no leaving pointer.
   const { pathname } = useLocation();
-  useEffect(() => store.hide, [pathname, store]);
-  useShortcut("release", store.hide, tip?.kind === "hover");
-  return tip === null
-    ? null
-    : createPortal(<OpenTip key={tip.id} tip={tip} onClose={store.hide} />, overlayContainer());
-}
-
-export function TipProvider({ children }: { readonly children: ReactNode }) {
-  const [store] = useState(createTipStore);
-  return (
-    <TipContext value={store}>
-      {children}
-      <TipView store={store} />
-    </TipContext>
-  );
-}
-
-export function useTips(): Tips {
-  const store = useContext(TipContext);
-  if (store === null) throw new Error("useTips needs a TipProvider above it");
-  return store;
+  useEffect(() => hideTip, [pathname]);
+  useShortcut("release", hideTip, shown?.kind === "hover");
+  return shown === null ? null : createPortal(<OpenTip key={shown.id} {...shown} />, overlayContainer());
 }

@@ -1,8 +1,10 @@
-/** A token with its exact characters; white space and document boundaries are shown as symbols. */
+/** A token with its exact characters, and tooltips of tokens. */
 
-import type { ExpertEffect } from "@/api/types";
-import { formatSigned } from "@/lib/text/format";
-import { boundaryName, isBoundary, visibleParts } from "@/lib/text/token-text";
+import { Fragment, type ReactNode } from "react";
+
+import type { ExpertEffect, TokenEvent } from "@/api/types";
+import { formatCount, formatFixed, formatProbability, formatSigned } from "@/lib/text/format";
+import { boundaryName, isBoundary, visibleParts, visibleText } from "@/lib/text/token-text";
 
 export function TokenChip({ text }: { readonly text: string }) {
   return (
@@ -26,3 +28,114 @@ export const Promoted = ({ tokens }: { readonly tokens: ExpertEffect["promoted"]
       <TokenChip text={text} /> <span className="num up">{formatSigned(change, 2)}</span>
     </span>
   ));
+
+interface TokenTipProps {
+  readonly text: string;
+  readonly id: number;
+  readonly activation: number | null;
+  /** The expert's largest activation. */
+  readonly largest: number | null;
+  /** Rank among the token's active experts, starting at 1, and their number, if known. */
+  readonly rank?: readonly [number, number?];
+  /** Share of the summed L2 norms of all active experts' outputs on this token. */
+  readonly share?: number;
+}
+
+interface TipFactsProps {
+  /** Names and values; false for none. */
+  readonly facts: readonly (false | readonly [string, ReactNode])[];
+}
+
+export const TipFacts = ({ facts }: TipFactsProps) => (
+  <dl>
+    {facts.map(
+      (fact) =>
+        fact !== false && (
+          <Fragment key={fact[0]}>
+            <dt>{fact[0]}</dt>
+            <dd>{fact[1]}</dd>
+          </Fragment>
+        ),
+    )}
+  </dl>
+);
+
+export function TokenTip({ text, id, activation, largest, rank, share }: TokenTipProps) {
+  return (
+    <>
+      <div className="hd">
+        <TokenChip text={text} />
+        <span className="dim">
+          {isBoundary(text) && `${boundaryName(text)}, `}token {formatCount(id)}
+        </span>
+      </div>
+      {activation === null ? (
+        <span className="dim">Not active here</span>
+      ) : (
+        <TipFacts
+          facts={[
+            ["Activation", <b>{formatFixed(activation, 4)}</b>],
+            largest !== null &&
+              largest > 0 && ["Share of maximum", `${formatFixed((100 * activation) / largest, 1)} %`],
+            rank !== undefined && ["Rank on this token", rank[1] === undefined ? rank[0] : `${rank[0]} of ${rank[1]}`],
+            share !== undefined && ["Share of output norm", `${formatFixed(100 * share, 1)} %`],
+          ]}
+        />
+      )}
+    </>
+  );
+}
+
+const MAX_EXPERTS = 5;
+
+/** Tooltip of a generated token: change by the edits, alternatives, and active experts. */
+export function StreamTip({ token }: { readonly token: TokenEvent }) {
+  const isSteered = token.variant === "steered";
+  const delta = token.delta_log_probability;
+  return (
+    <div className="stream-tip">
+      <div className="hd">
+        <TokenChip text={token.text} />
+        <span className="dim">Δ log p</span>
+        <b className={delta > 0 ? "up" : delta < 0 ? "down" : ""}>{formatSigned(delta)}</b>
+      </div>
+      <div className="two-alternatives">
+        {(["Baseline", "Steered"] as const).map((title) => (
+          <table key={title} className="alternatives">
+            <thead>
+              <tr>
+                <th colSpan={2} className="dim">
+                  {title} %
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {(isSteered === (title === "Steered") ? token.alternatives : token.other_alternatives).map(
+                ({ id, text, probability }) => (
+                  <tr key={id} className={id === token.id ? "chosen" : ""}>
+                    <td className="mono">{visibleText(text)}</td>
+                    <td className="num">{formatProbability(probability)}</td>
+                  </tr>
+                ),
+              )}
+            </tbody>
+          </table>
+        ))}
+      </div>
+      <TipFacts
+        facts={[
+          [`Probability, ${token.variant}`, `${formatProbability(token.probability)} %`],
+          ["KL between variants", `${formatFixed(token.kl, 3)} nats`],
+        ]}
+      />
+      <p className="dim">Active experts, before edits</p>
+      <ul>
+        {token.experts.slice(0, MAX_EXPERTS).map((routed) => (
+          <li key={routed.expert}>
+            <span className="mono">{routed.expert}</span> {formatFixed(routed.activation)}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

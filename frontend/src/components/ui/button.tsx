@@ -40,6 +40,19 @@ export function GhostButton(props: ButtonStyle & ComponentProps<"button">) {
   return <Button size="small" variant="ghost" {...props} />;
 }
 
+interface UnfoldProps extends Omit<ComponentProps<typeof Button>, "onClick"> {
+  readonly isOpen: boolean;
+  readonly onOpen: (isOpen: boolean) => void;
+}
+
+/** Unfolds what follows it, with the chevron of a summary. */
+export function UnfoldButton({ isOpen, onOpen, className = "", ...rest }: UnfoldProps) {
+  const classes = `unfold ${className}`;
+  return (
+    <Button variant="ghost" {...rest} className={classes} aria-expanded={isOpen} onClick={() => onOpen(!isOpen)} />
+  );
+}
+
 /** The × of a chip. */
 export function RemoveChip({ label, onRemove }: { readonly label: string; readonly onRemove: () => void }) {
   return (

@@ -1,6 +1,9 @@
-/** Button that copies text and confirms it. */
+/** Buttons that copy: a text, or a command beside it. */
 
-import { type ComponentProps, useEffect, useState } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { type ComponentProps, Fragment, useEffect, useState } from "react";
+
+import { healthQuery } from "@/api/queries";
 
 import { Button } from "./button";
 
@@ -37,4 +40,43 @@ export function CopyButton({ text, confirmation = "Copied", children, ...rest }:
       </span>
     </>
   );
+}
+
+/** Words and the white space between them, which may hold the command's own line breaks. */
+const words = (text: string) => text.split(/(\s+)/);
+
+/** The flags that lead a command to the server's runs; empty if it finds them without. */
+export function useCommandFlags(): string {
+  const { data } = useQuery(healthQuery);
+  return data?.command_flags ?? "";
+}
+
+/** The flags with only the last part of each path, which is enough to recognise it. */
+const shortFlags = (flags: string) => flags.replaceAll(/(^|\s|sqlite:\/+)\/?(?:[^\s/]+\/){2,}([^\s/]+)/g, "$1…/$2");
+
+interface CodeProps {
+  readonly text: string;
+  /** What is displayed of it. */
+  readonly shown?: string;
+}
+
+/** Text to copy, displayed with short paths in the server's flags. */
+export function Code({ text, shown: displayed = text }: CodeProps) {
+  const flags = useCommandFlags();
+  const shown = flags === "" ? displayed : displayed.replace(flags, shortFlags(flags));
+  return (
+    <div className="command">
+      <code title={shown === text ? undefined : text}>
+        {words(shown).map((word, i) => (
+          <Fragment key={i}>{/\s/.test(word) ? word : <span>{word}</span>}</Fragment>
+        ))}
+      </code>
+      <CopyButton size="small" aria-label="Copy command" text={() => text} />
+    </div>
+  );
+}
+
+/** One `mxd` command, which gets the flags. */
+export function Command({ text }: { readonly text: string }) {
+  return <Code text={`${text} ${useCommandFlags()}`.trimEnd()} />;
 }

@@ -1,6 +1,6 @@
 /** Number field that commits on Enter or blur. Invalid input is marked and discarded. */
 
-import { useDraft } from "@/hooks/use-draft";
+import { useDraft } from "@/hooks/use-values";
 
 interface NumberInputProps {
   readonly label: string;

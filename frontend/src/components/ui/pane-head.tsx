@@ -16,7 +16,7 @@ interface PaneHeadProps {
 /** The heading of a pane. */
 export function PaneHead({ title, term, note, wrap = false, children }: PaneHeadProps) {
   return (
-    <div className={wrap ? "pane-h wrap" : "pane-h"}>
+    <div className={wrap ? "row pane-h wrap" : "row pane-h"}>
       <h2>{term === undefined ? title : <Term id={term}>{title}</Term>}</h2>
       {note !== undefined && <span className="note">{note}</span>}
       <span className="grow" />

@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 
-import { useNow } from "@/hooks/use-now";
+import { useNow } from "@/hooks/use-values";
 import { formatDuration } from "@/lib/text/format";
 
 const CLOCK_MS = 5000;

@@ -2,7 +2,7 @@
 
 import type { ReactNode } from "react";
 
-import { ApiError, messageOf } from "@/api/http/errors";
+import { ApiError, messageOf } from "@/api/http";
 
 import { Button } from "./button";
 import { Icon } from "./icon";

@@ -3,7 +3,7 @@
  * tabs may steer differently; experts that are collected outside Steering reach all tabs.
  */
 
-import { createListeners } from "@/lib/browser/listeners";
+import { createListeners } from "@/lib/browser/stores";
 
 import { type Edit, editKey, formatEdits, parseEdits } from "./edits";
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { axisLimit } from "./axis-limits";
+import { axisLimit } from "./colour-scale";
 
 describe("the limit of an axis", () => {
   it("is the next round number", () => {

@@ -1,4 +1,4 @@
-/** Steps of the colour scales. Each step is a CSS class, so that themes and forced colours apply. */
+/** Steps of the colour scales, and round ends of axes. */
 
 export const SEQUENTIAL_STEPS = 9;
 export const DIVERGING_STEPS = 4;
@@ -27,4 +27,14 @@ export function divergingClass(value: number, limit: number): string {
   const step = divergingStep(value, limit);
   if (step === 0) return "";
   return step > 0 ? `u${step}` : `d${-step}`;
+}
+
+const ROUND_NUMBERS = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
+
+/** The smallest round number at or above `value`. */
+export function axisLimit(value: number): number {
+  if (!(value > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  const nice = ROUND_NUMBERS.find((end) => end * power >= value * (1 - 1e-9)) ?? 10;
+  return Number((nice * power).toPrecision(2));
 }

@@ -1,4 +1,4 @@
-/** Keyword in context (KWIC): the tokens to show left and right of an example's peak. */
+/** Parts of examples: the tokens left and right of a peak (keyword in context), and prompts cut out at sentences. */
 
 export interface Piece {
   /** Position in the sequence. */
@@ -69,4 +69,69 @@ export function snippet(example: TokenSequence, around: number): readonly Piece[
 
 export function joinTokens(example: Pick<TokenSequence, "tokens">): string {
   return example.tokens.join("");
+}
+
+const BEFORE = 16;
+const AFTER = 10;
+const ENDS_SENTENCE = /[.!?。:;]["'”’)]?\s*$|\n/;
+const BEGINS_WORD = /^\s/;
+const BEGINS_WITH_LETTER = /^\p{L}/u;
+const ENDS_WITH_LETTER = /\p{L}$/u;
+/** Special tokens that mark the beginning or end of a text. */
+export const SPECIAL_TOKEN = /^(?:<\|[^|]*\|>|<\/?s>|<(?:bos|eos|pad)>)$/;
+
+const endsSentence = (token: string): boolean => ENDS_SENTENCE.test(token) || SPECIAL_TOKEN.test(token);
+
+/** First token of the sentence around the peak, at most `BEFORE` tokens back. */
+function sentenceStart({ tokens, position }: TokenSequence): number {
+  const earliest = Math.max(0, position - BEFORE);
+  for (let i = position - 1; i >= earliest; i--) {
+    if (endsSentence(tokens[i] ?? "")) return i + 1;
+  }
+  if (earliest === 0) return 0;
+  const word = tokens.findIndex((text, i) => i >= earliest && i <= position && BEGINS_WORD.test(text));
+  return word === -1 ? position : word;
+}
+
+/** End of the sentence around the peak (exclusive), at most `AFTER` tokens on and never inside a word. */
+function sentenceEnd({ tokens, position }: TokenSequence): number {
+  const latest = Math.min(tokens.length, position + 1 + AFTER);
+  for (let i = position; i < latest; i++) {
+    if (i > position && SPECIAL_TOKEN.test(tokens[i] ?? "")) return i;
+    if (ENDS_SENTENCE.test(tokens[i] ?? "")) return i + 1;
+  }
+  for (let i = latest; i > position + 1; i--) {
+    if (i === tokens.length || BEGINS_WORD.test(tokens[i] ?? "")) return i;
+  }
+  return position + 1;
+}
+
+/** Token range of the sentence around the peak, end exclusive. */
+function sentenceSpan(example: TokenSequence): readonly [number, number] {
+  return [sentenceStart(example), sentenceEnd(example)];
+}
+
+/** The sentence around the peak, as a prompt for routing. */
+export function sentencePrompt(example: TokenSequence): string {
+  return joinTokens({ tokens: example.tokens.slice(...sentenceSpan(example)) }).trim();
+}
+
+/** End (exclusive) of the word that contains the peak. */
+function wordEnd({ tokens, position }: TokenSequence): number {
+  let end = position + 1;
+  while (ENDS_WITH_LETTER.test(tokens[end - 1] ?? "") && BEGINS_WITH_LETTER.test(tokens[end] ?? "")) end++;
+  return end;
+}
+
+/**
+ * The sentence up to and including the peak's word, as a prompt to continue. An edit of the expert takes effect
+ * immediately.
+ */
+export function continuationPrompt(example: TokenSequence): string {
+  return joinTokens({ tokens: example.tokens.slice(sentenceStart(example), wordEnd(example)) }).trimStart();
+}
+
+/** The last message of a chat to the model; empty without one. */
+export function lastMessage(turns: readonly { readonly role: string; readonly text: string }[]): string {
+  return turns.findLast(({ role }) => role === "user")?.text ?? "";
 }

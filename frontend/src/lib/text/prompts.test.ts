@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { continuationPrompt, sentencePrompt } from "./prompts";
+import { continuationPrompt, sentencePrompt } from "./kwic";
 
 const example = (tokens: readonly string[], position: number) => ({
   position,

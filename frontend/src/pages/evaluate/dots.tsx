@@ -4,8 +4,7 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { Cell as Value, Head, Table } from "@/api/types";
-import { LinkedText } from "@/components/terms/linked-text";
-import { Described, Term } from "@/components/terms/term";
+import { Described, LinkedText, Term } from "@/components/terms/term";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { formatFixed } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
@@ -222,7 +221,7 @@ function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }
               {columns.map((head) => (
                 <th key={head.key} scope="col">
                   <Title head={{ ...head, detail: "" }} />
-                  <span className="dim">{head.detail}</span>
+                  <span className="dim block">{head.detail}</span>
                 </th>
               ))}
             </tr>

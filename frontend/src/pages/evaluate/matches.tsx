@@ -13,7 +13,7 @@ import { RunPicker } from "@/components/runs/run-picker";
 import { SortHeader } from "@/components/table/sort-header";
 import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
-import { Command } from "@/components/ui/copyable-command";
+import { Command } from "@/components/ui/copy-button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { choiceParam, flagParam, type SetParams, textParam, useUrlState, type Values } from "@/hooks/use-url-state";
@@ -216,7 +216,7 @@ export function Matches({ run }: { readonly run: RunSummary }) {
     );
   return (
     <section className="pane settings" aria-label="Comparison of runs">
-      <div className="matches-head">
+      <div className="row wrap matches-head">
         <span className="mono">{run.name}</span> with
         <RunPicker
           label="Compare with"

@@ -7,8 +7,8 @@ import { figureQuery } from "@/api/queries";
 import type { ReportWarning, Section, SectionFigure } from "@/api/types";
 import { FigureView } from "@/components/plots/figure-view";
 import { usePageLinks } from "@/components/runs/page-links";
-import { LinkedText } from "@/components/terms/linked-text";
-import { Command } from "@/components/ui/copyable-command";
+import { LinkedText } from "@/components/terms/term";
+import { Command } from "@/components/ui/copy-button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { textParam, useUrlState } from "@/hooks/use-url-state";
@@ -104,7 +104,7 @@ const WholeNames = ({ text }: { readonly text: string }) =>
 export function SectionView({ run, section }: { readonly run: string; readonly section: Section }) {
   const { title, verdict, intro, warnings, figure, tables, notes, commands } = section;
   return (
-    <section className="pane settings report-section">
+    <section className="pane settings stack report-section">
       {title !== "" && <h2>{title}</h2>}
       {verdict !== "" &&
         (title === "" ? (

@@ -7,7 +7,7 @@ import { Link, useLocation } from "react-router";
 
 import type { Column } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { useColumns } from "@/hooks/use-columns";
+import { useColumns } from "@/hooks/use-experts";
 import { inTable, isNumeric } from "@/components/experts/columns";
 import { definitionOf, GLOSSARY, type TermId } from "@/lib/text/glossary";
 import { PAPER_URL } from "@/lib/text/paper";

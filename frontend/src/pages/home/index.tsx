@@ -10,27 +10,24 @@ import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
 import { PromptBox } from "@/components/prompt/prompt-box";
-import { useComparedLinks } from "@/components/runs/compared-run";
+import { pageLinks, pickLayerRuns, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
-import { pageLinks, usePageLinks } from "@/components/runs/page-links";
-import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { activeK } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { ShadedText } from "@/components/tokens/shaded-text";
-import { useTips } from "@/components/tokens/tip-layer";
+import { ShadedText, TokenStrip } from "@/components/tokens/token-text";
+import { hideTip } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { TokenStrip } from "@/components/tokens/token-strip";
 import { Button, LinkButton } from "@/components/ui/button";
-import { Command } from "@/components/ui/copyable-command";
+import { Command } from "@/components/ui/copy-button";
 import { Icon, type IconName } from "@/components/ui/icon";
 import { Slider } from "@/components/ui/slider";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { useBestExperts } from "@/hooks/use-best-experts";
-import { useDraggedValue } from "@/hooks/use-dragged-value";
+import { useBestExperts } from "@/hooks/use-experts";
+import { useDraggedValue } from "@/hooks/use-values";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { numberParam, textParam, useUrlState } from "@/hooks/use-url-state";
-import { rememberPrompt } from "@/lib/browser/last-prompt";
+import { rememberPrompt } from "@/lib/browser/stores";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
@@ -38,7 +35,7 @@ import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
 import { deduplicate } from "@/pages/explore/expert/shown-examples";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
-import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
+import { useGeneration } from "@/pages/steer/steering/texts/generation";
 
 import "@/components/prompt/prompt.css";
 import "./home.css";
@@ -175,15 +172,14 @@ interface SteeredTextProps {
 }
 
 function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }: SteeredTextProps) {
-  const tips = useTips();
   const { data: health } = useQuery(healthQuery);
   // A tooltip goes with its text.
-  useEffect(() => tips.hide, [pieces, tips]);
+  useEffect(() => hideTip, [pieces]);
   const isCut = !isBusy && /[^.!?”"]\s*$/.test(pieces.at(-1)?.text ?? "");
   return (
     <div className="hero-text" aria-busy={isBusy}>
       {failure !== null && <p role="alert">{failure}</p>}
-      {(failure === null || pieces.length > 0) && <span className="hero-prompt">{prompt}</span>}
+      {(failure === null || pieces.length > 0) && <span className="dim">{prompt}</span>}
       <TokenStrip
         className="hero-tokens"
         label={shade === null ? "Original text" : "Steered text"}
@@ -201,7 +197,7 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }:
       />
       {isCut && <span className="dim">…</span>}
       {isBusy && (
-        <span className="hero-progress" role="status">
+        <span className="row hero-progress" role="status">
           <progress {...(pieces.length > 0 && { value: pieces.length / MAX_TOKENS })} />
           {pieces.length > 0
             ? `${pieces.length} of ${MAX_TOKENS} tokens`
@@ -344,13 +340,11 @@ function Hero(props: HeroProps) {
         <PromptBox
           label="Prompt to continue"
           placeholder="Type the beginning of a text, then press Enter"
-          value={draft}
-          onChange={setDraft}
-          onSubmit={submit}
+          draft={{ text: draft, setText: setDraft, commit: submit }}
           onOpen="leave-focus"
           onEnter="submit"
         />
-        <div className="hero-slider">
+        <div className="row wrap hero-slider">
           <div className="hero-track">
             <Slider
               label="Strength of the experts"

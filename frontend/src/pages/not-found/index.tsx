@@ -2,7 +2,6 @@ import { Link, useLocation } from "react-router";
 
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PLACES } from "@/components/layout/navigation/pages";
-import { SearchBox } from "@/components/layout/search/search-box";
 import { usePageLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
 
@@ -12,15 +11,14 @@ export default function NotFoundPage() {
   return (
     <>
       <title>Not found · MxD Explorer</title>
-      <PageBar crumbs={[]} withSearch={false} />
-      <section className="state">
+      <PageBar crumbs={[]} />
+      <section className="state alone">
         <h1>Page not found</h1>
         <div>
           <p>
             There is no page at <span className="mono">{pathname}</span>. The link may be incomplete, or from another
-            version. <Link to={links.page("home")}>Go to Home</Link>, or search:
+            version. <Link to={links.page("home")}>Go to Home</Link>, or search above.
           </p>
-          <SearchBox />
           <nav aria-label="Pages">
             {PLACES.map(({ name, views }) => (
               <LinkButton key={name} size="small" to={links.page(views[0].page)}>

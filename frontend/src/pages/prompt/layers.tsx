@@ -7,9 +7,8 @@ import { Link, useLocation } from "react-router";
 import { routingOptionsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { pickLayerRuns, urlForRun } from "@/components/runs/page-links";
 import { layerLabel, methodName } from "@/components/runs/run-labels";
-import { urlForRun } from "@/components/runs/url-for-run";
 import { useTray } from "@/components/tray/tray-context";
 import { formatEdits } from "@/lib/edits/edits";
 
@@ -80,9 +79,9 @@ export function Layers({ run, chosen, onChoose, children }: LayersProps) {
     );
   });
   return (
-    <div className="layers">
+    <div className="row wrap band layers">
       {together.length > 0 && (
-        <div role="group" aria-label="Layers" className="layer-chips">
+        <div role="group" aria-label="Layers" className="row wrap layer-chips">
           <span className="dim">{chosen === null ? "Layer" : "Layers"}</span>
           {chips}
         </div>

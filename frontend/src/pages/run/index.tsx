@@ -7,7 +7,7 @@ import "@/styles/content/evaluation.css";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 
-import { ApiError } from "@/api/http/errors";
+import { ApiError } from "@/api/http";
 import { runQuery } from "@/api/queries";
 import type { RunDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -25,10 +25,10 @@ import {
 import { RunPicker } from "@/components/runs/run-picker";
 import { Term } from "@/components/terms/term";
 import { LinkButton } from "@/components/ui/button";
-import { Command } from "@/components/ui/copyable-command";
+import { Command } from "@/components/ui/copy-button";
 import { PaneHead } from "@/components/ui/pane-head";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { useNow } from "@/hooks/use-now";
+import { useNow } from "@/hooks/use-values";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/text/format";
 import { StatusWord } from "@/pages/runs/runs-table";
@@ -105,7 +105,7 @@ function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
 function NextPages({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   return (
-    <nav className="next-pages" aria-label="Next steps">
+    <nav className="row next-pages" aria-label="Next steps">
       {steps(run, runs).map(({ label, to }) => (
         <LinkButton key={label} size="small" to={to}>
           {label}
@@ -203,9 +203,9 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
   const now = useNow(1000);
   return (
     <>
-      <section className="run-head">
+      <section className="row wrap run-head">
         <div className="run-title">
-          <p className="run-status">
+          <p className="ink2">
             <StatusWord status={run.status} />, started {new Date(run.started_at).toLocaleString("en-GB", START_FORMAT)}
             {run.status === "training" && <span className="dim">, last step {formatAgo(run.updated_at, now)}</span>}
           </p>

@@ -9,7 +9,7 @@ import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { shortSource } from "@/components/runs/run-labels";
 import { Button } from "@/components/ui/button";
-import { Command } from "@/components/ui/copyable-command";
+import { Command } from "@/components/ui/copy-button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";

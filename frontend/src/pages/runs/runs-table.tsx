@@ -15,7 +15,7 @@ import {
 } from "@/components/runs/run-labels";
 import { type ChangeSorting, SortHeader, type Sorting } from "@/components/table/sort-header";
 import { ScrollBox } from "@/components/ui/scroll-box";
-import { useNow } from "@/hooks/use-now";
+import { useNow } from "@/hooks/use-values";
 import { choiceParam } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";

@@ -1,4 +1,4 @@
-/** The bar of a page: the views of its place or breadcrumbs, search, Copy link and the page's own buttons. */
+/** The bar of a page: the views of its place or breadcrumbs, the page's own buttons, Copy link and search. */
 
 import { Fragment, type ReactNode } from "react";
 import { Link, NavLink, useLocation } from "react-router";
@@ -9,11 +9,10 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { useTray } from "@/components/tray/tray-context";
 import { CopyButton } from "@/components/ui/copy-button";
 import { queryText } from "@/hooks/use-url-state";
-import { lastPrompt } from "@/lib/browser/last-prompt";
+import { lastPrompt } from "@/lib/browser/stores";
 import { formatEdits } from "@/lib/edits/edits";
 
-import { type Place, placeOf } from "./pages";
-import { hasPrompt, usePromptedLink } from "./use-prompted-link";
+import { hasPrompt, type Place, placeOf, usePromptedLink } from "./pages";
 
 interface Crumb {
   readonly label: string;
@@ -27,8 +26,6 @@ interface PageBarProps {
   readonly crumbs: readonly Crumb[];
   readonly note?: string;
   readonly children?: ReactNode;
-  /** False on pages that have their own search. */
-  readonly withSearch?: boolean;
 }
 
 /** The views of the page's place. */
@@ -37,7 +34,7 @@ function Views({ place }: { readonly place: Place }) {
   return (
     <nav className="views" aria-label={`${place.name}, views`}>
       {place.views.map(({ page, name }) => (
-        <NavLink key={page} to={linkTo(page)}>
+        <NavLink key={page} className="row" to={linkTo(page)}>
           {name}
         </NavLink>
       ))}
@@ -103,7 +100,7 @@ function RoutingWarning() {
   );
 }
 
-export function PageBar({ crumbs, note, children, withSearch = true }: PageBarProps) {
+export function PageBar({ crumbs, note, children }: PageBarProps) {
   const { pathname } = useLocation();
   const place = placeOf(pathname);
   const [firstCrumb] = crumbs;
@@ -111,14 +108,14 @@ export function PageBar({ crumbs, note, children, withSearch = true }: PageBarPr
   return (
     <>
       {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
-      <header className="bar" data-page={firstCrumb?.label}>
+      <header className="row bar" data-page={firstCrumb?.label}>
         {hasViews ? <Views place={place} /> : <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />}
         <div className="grow" />
-        {/* Share comes once there is something to share; left of the others, it moves none of them. */}
+        {/* What a page adds is left of what all pages have at the same places. */}
+        {children}
         <Share />
         <CopyLink />
-        {withSearch && <SearchBox />}
-        {children}
+        <SearchBox />
       </header>
       <RoutingWarning />
     </>

@@ -1,7 +1,13 @@
-/** The places of the dashboard, each with the views that it holds. */
+/** The places of the dashboard, each with its views, and links between them that carry the prompt. */
 
-import type { PageName } from "@/components/runs/page-links";
+import { useEffect, useRef, useSyncExternalStore } from "react";
+import { useLocation } from "react-router";
+
+import { turnsParam } from "@/components/prompt/turns-param";
+import { type PageName, usePageLinks } from "@/components/runs/page-links";
 import type { IconName } from "@/components/ui/icon";
+import { lastPrompt, rememberPrompt, subscribePrompt } from "@/lib/browser/stores";
+import { lastMessage } from "@/lib/text/kwic";
 
 export interface View {
   readonly page: PageName;
@@ -53,4 +59,57 @@ export function placeOf(pathname: string): Place | null {
   const part = pathname.split("/")[1];
   const section = part === "lists" ? "experts" : part;
   return PLACES.find(({ views }) => views.some(({ page }) => page === section)) ?? null;
+}
+
+const PAGES_WITH_PROMPT: readonly PageName[] = [
+  "routing",
+  "layers",
+  "texts",
+  "circuits",
+  "steering",
+  "chat",
+  "strength",
+];
+export const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === page);
+
+/**
+ * Remember the prompt of the current page. An empty prompt counts only once it was cleared on the page itself. A chat is
+ * remembered by its page, once it is text.
+ */
+export function useRememberPrompt(): void {
+  const { pathname, search } = useLocation();
+  const earlierPage = useRef<string | null>(null);
+  const params = new URLSearchParams(search);
+  const prompt = params.get("prompt") ?? "";
+  const isChat = params.has("turns");
+  // Other parameters may change while a newer prompt is being typed.
+  useEffect(() => {
+    if (!isChat && hasPrompt(pathname.slice(1)) && (prompt !== "" || earlierPage.current === pathname))
+      rememberPrompt(prompt);
+    earlierPage.current = pathname;
+  }, [pathname, prompt, isChat]);
+}
+
+/** Parameters that a view leaves to the others of its place: with them, its address would lead to another view. */
+const LEFT_OUT: readonly Readonly<Partial<Record<PageName, readonly string[]>>>[] = [
+  { routing: ["layers"], layers: [], texts: ["layers"], circuits: [] },
+  { steering: ["turns"], chat: [], strength: [], sessions: [] },
+];
+
+/** Links between the views of a place keep their parameters; links to any page with a prompt carry the last one. */
+export function usePromptedLink(): (page: PageName) => string {
+  const links = usePageLinks();
+  const { pathname, search } = useLocation();
+  const prompt = useSyncExternalStore(subscribePrompt, lastPrompt);
+  return (page) => {
+    const carried = prompt !== "" && hasPrompt(page) ? { prompt } : {};
+    const place = LEFT_OUT.find((views) => page in views && pathname.slice(1) in views);
+    if (place === undefined) return links.page(page, carried);
+    const params = new URLSearchParams(search);
+    const chat = lastMessage(turnsParam.read(params.get("turns")));
+    for (const name of place[page] ?? []) params.delete(name);
+    // A chat is remembered as one text with its template. Its own address has the turns, and a text its last message.
+    if (chat === "") return links.page(page, { ...Object.fromEntries(params), ...carried });
+    return links.page(page, { ...Object.fromEntries(params), ...(params.has("turns") ? {} : { prompt: chat }) });
+  };
 }

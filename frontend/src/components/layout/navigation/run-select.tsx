@@ -6,7 +6,7 @@ import { useLocation, useNavigate } from "react-router";
 
 import { useCurrentRun } from "@/components/runs/current-run";
 import { RunOption } from "@/components/runs/run-labels";
-import { urlForRun } from "@/components/runs/url-for-run";
+import { urlForRun } from "@/components/runs/page-links";
 import { useTray } from "@/components/tray/tray-context";
 import { TriggerButton } from "@/components/ui/button";
 import { formatEdits } from "@/lib/edits/edits";

@@ -5,7 +5,6 @@ import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { flushSync } from "react-dom";
 import { Link, useLocation } from "react-router";
 
-import { useSearchDialog } from "@/components/layout/search/search-box";
 import { useTourUrl } from "@/components/layout/tour";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -15,10 +14,9 @@ import { BrandMark, Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { togglePresentation } from "@/lib/browser/presentation";
 import { keyCap } from "@/lib/browser/shortcuts";
-import { chooseTheme, currentTheme, subscribeTheme } from "@/lib/browser/theme";
+import { chooseTheme, currentTheme, subscribeTheme } from "@/lib/browser/stores";
 
-import { placeOf, PLACES } from "./pages";
-import { usePromptedLink } from "./use-prompted-link";
+import { placeOf, PLACES, usePromptedLink } from "./pages";
 
 const importRunSelect = () => import("./run-select");
 type RunSelect = Awaited<ReturnType<typeof importRunSelect>>["default"];
@@ -46,8 +44,8 @@ function RunChooser() {
   };
   const content = (
     <>
-      <b>{name ?? "No runs yet"}</b>
-      <span className="line">{summary === null ? missingLine(runs.length) : runSummaryLine(summary)}</span>
+      <b className="block cut">{name ?? "No runs yet"}</b>
+      <span className="line block cut">{summary === null ? missingLine(runs.length) : runSummaryLine(summary)}</span>
     </>
   );
   const icon = <Icon name="chevronDown" />;
@@ -101,6 +99,7 @@ function Places() {
       {PLACES.map((place) => (
         <Link
           key={place.name}
+          className="row"
           to={linkTo(place.views[0].page)}
           aria-current={place === current ? (place.views.length > 1 ? "true" : "page") : undefined}
         >
@@ -161,21 +160,23 @@ function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
   );
 }
 
-export function TopBar({ onShortcuts }: { readonly onShortcuts: () => void }) {
+interface TopBarProps {
+  readonly onSearch: () => void;
+  readonly onShortcuts: () => void;
+}
+
+export function TopBar({ onSearch, onShortcuts }: TopBarProps) {
   const links = usePageLinks();
-  const search = useSearchDialog();
   return (
-    <header className="top">
-      <Link className="brand" to={links.page("home")} aria-label="MxD Explorer, home">
+    <header className="row top">
+      <Link className="row brand" to={links.page("home")} aria-label="MxD Explorer, home">
         <BrandMark />
         <span>MxD Explorer</span>
       </Link>
       <Places />
       <div className="grow" />
       <RunChooser />
-      <Button variant="ghost" className="narrow" aria-label="Search" onClick={search.open}>
-        <Icon name="search" />
-      </Button>
+      <Button variant="ghost" className="narrow" icon="search" aria-label="Search" onClick={onSearch} />
       <Button
         variant="ghost"
         className="present"

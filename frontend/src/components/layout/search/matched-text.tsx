@@ -5,7 +5,7 @@ import { ListBoxItem } from "react-aria-components";
 import type { Example, SearchHit } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { SPECIAL_TOKEN } from "@/lib/text/prompts";
+import { SPECIAL_TOKEN } from "@/lib/text/kwic";
 
 import { excerpt } from "./search-results";
 
@@ -14,7 +14,7 @@ export function MatchedText({ example, query }: { readonly example: Example; rea
   const text = example.tokens.map((token) => (SPECIAL_TOKEN.test(token) ? " " : token)).join("");
   const { before, match, after } = excerpt(text, query);
   return (
-    <span className="hit-example mono">
+    <span className="hit-example fades ink2 mono">
       {before}
       <mark>{match}</mark>
       {after}
@@ -43,7 +43,7 @@ function MatchReason({ hit }: { readonly hit: SearchHit }) {
 export function HitRow({ id, hit, query }: HitRowProps) {
   return (
     <ListBoxItem id={id} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
-      <span className="mono id">{hit.expert}</span>
+      <span className="mono num ink2">{hit.expert}</span>
       <span className="lab">
         {hit.matched === "id" && `Expert ${hit.expert}: `}
         <ExpertLabel label={hit.label} automatic={hit.automatic} />

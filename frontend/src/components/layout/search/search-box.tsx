@@ -1,13 +1,14 @@
 /** The search box, and its dialog on narrow screens, where the top bar has no room for it. */
 
-import { createContext, type KeyboardEvent, type ReactNode, useContext, useMemo, useRef, useState } from "react";
-import { Dialog, Modal, ModalOverlay } from "react-aria-components";
+import { type KeyboardEvent, useRef, useState } from "react";
+import { Dialog } from "react-aria-components";
 import { flushSync } from "react-dom";
 import { useNavigate } from "react-router";
 
 import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Icon } from "@/components/ui/icon";
+import { type DialogState, Overlay } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { keyCap } from "@/lib/browser/shortcuts";
 
@@ -71,7 +72,7 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
   }
   return (
     <div className="search-box">
-      <div className="search">
+      <div className="row search">
         {icon}
         <input
           ref={input}
@@ -95,29 +96,10 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
   );
 }
 
-interface SearchDialog {
-  readonly open: () => void;
-}
-
-const SearchDialogContext = createContext<SearchDialog>({ open: () => undefined });
-
-export function SearchDialogProvider({ children }: { readonly children: ReactNode }) {
-  const [isOpen, setOpen] = useState(false);
-  const value = useMemo(() => ({ open: () => setOpen(true) }), []);
-  return (
-    <SearchDialogContext value={value}>
-      {children}
-      <ModalOverlay className="overlay" isOpen={isOpen} onOpenChange={setOpen} isDismissable>
-        <Modal className="modal at-top">
-          <Dialog aria-label="Search">
-            <SearchBox inDialog onChosen={() => setOpen(false)} />
-          </Dialog>
-        </Modal>
-      </ModalOverlay>
-    </SearchDialogContext>
-  );
-}
-
-export function useSearchDialog(): SearchDialog {
-  return useContext(SearchDialogContext);
-}
+export const SearchDialog = ({ isOpen, onOpenChange }: DialogState) => (
+  <Overlay className="at-top" isOpen={isOpen} onOpenChange={onOpenChange}>
+    <Dialog aria-label="Search">
+      <SearchBox inDialog onChosen={() => onOpenChange(false)} />
+    </Dialog>
+  </Overlay>
+);

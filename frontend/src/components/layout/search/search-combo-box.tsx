@@ -3,7 +3,7 @@
 import { type KeyboardEventHandler, type ReactNode, type RefObject, useMemo, useRef } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
 
 import { HitRow } from "./matched-text";
 import { firstHitPerExpert, noMatchText, type PageRow, SEARCH_LABEL, useSearchHits } from "./search-results";
@@ -75,7 +75,7 @@ export function SearchComboBox(props: SearchComboBoxProps) {
       allowsEmptyCollection
       menuTrigger="input"
     >
-      <div className="search" ref={box}>
+      <div className="row search" ref={box}>
         {icon}
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- it replaces an input that has the focus */}
         <Input ref={input} placeholder={SEARCH_LABEL} autoFocus={hasFocus} onKeyDown={onKeyDown} />

@@ -5,7 +5,7 @@ import { useQuery } from "@tanstack/react-query";
 import { searchQuery } from "@/api/queries";
 import type { SearchHit } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { useDebouncedValue } from "@/hooks/use-values";
 
 /** A match in a text, with some text around it. */
 

@@ -4,7 +4,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import { streamAblation } from "@/api/http/stream";
+import { streamAblation } from "@/api/http";
 import { expertQuery, writesQuery } from "@/api/queries";
 import type {
   Ablation,
@@ -57,7 +57,7 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
               </Link>
             </td>
             <td className="bar-cell">
-              <i style={{ width: `${(100 * token.share) / largestShare}%` }} />
+              <i className="bar-mark" style={{ width: `${(100 * token.share) / largestShare}%` }} />
             </td>
             <td className="num">{formatShare(token.share, 1)}</td>
           </tr>
@@ -128,7 +128,7 @@ function WrittenTokens({ title, tokens, largestChange, side }: WrittenTokensProp
           <tr key={i}>
             <td className="what">{token !== undefined && <TokenChip text={token.text} />}</td>
             <td className="bar-cell" aria-hidden="true">
-              <i style={{ width: `${(100 * Math.abs(token?.change ?? 0)) / largestChange}%` }} />
+              <i className="bar-mark" style={{ width: `${(100 * Math.abs(token?.change ?? 0)) / largestChange}%` }} />
             </td>
             <td className="num">{token !== undefined && formatSigned(token.change, 2)}</td>
           </tr>
@@ -182,7 +182,7 @@ function Written({ run, expert, writes, random, examples, badge, children }: Wri
       aria-label="Writes"
       aria-busy={writes === null}
     >
-      <div className="pane-h wrap">
+      <div className="row pane-h wrap">
         <h2>
           <Term id="direct_logit_effect">Writes</Term>
         </h2>
@@ -203,7 +203,7 @@ function Written({ run, expert, writes, random, examples, badge, children }: Wri
       <p className="writes-says">
         {writes !== null && <Continuations run={run} expert={expert} promoted={writes.promoted} />}
       </p>
-      <p className="writes-foot dim">
+      <p className="row wrap writes-foot dim">
         {children}
         {writes === null && "The same for a random expert …"}
         {random !== null && (
@@ -256,7 +256,7 @@ function Measure({ run, expert }: ExpertProps) {
   const { done = 0, total = 0 } = work.progress ?? {};
   if (work.status === "working")
     return (
-      <span className="measuring" role="status">
+      <span className="row measuring" role="status">
         <Button size="small" icon="stop" onClick={work.stop}>
           Stop
         </Button>

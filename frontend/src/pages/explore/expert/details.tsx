@@ -24,14 +24,12 @@ import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
 import { ColumnTerm, Term } from "@/components/terms/term";
 import type { ExampleToken } from "@/components/tokens/concordance";
-import { TokenChip } from "@/components/tokens/token-chip";
-import { TokenGroup } from "@/components/tokens/token-group";
-import { TokenText } from "@/components/tokens/token-text";
-import { TokenTip } from "@/components/tokens/token-tip";
+import { TokenChip, TokenTip } from "@/components/tokens/token-chip";
+import { TokenGroup, TokenText } from "@/components/tokens/token-text";
 import { Button } from "@/components/ui/button";
 import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { useColumns } from "@/hooks/use-columns";
+import { useColumns } from "@/hooks/use-experts";
 import { sequentialClass } from "@/lib/scales/colour-scale";
 import { formatCompact, formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
@@ -134,9 +132,7 @@ export function TestText({ run, expert, largest, text, onText, onHover }: TestTe
         <PromptBox
           label="Text to test the expert on"
           placeholder="Type or paste a text"
-          value={draft}
-          onChange={setDraft}
-          onSubmit={submit}
+          draft={{ text: draft, setText: setDraft, commit: submit }}
           onOpen="leave-focus"
         />
         <Button onClick={submit} disabled={draft.trim() === ""}>
@@ -227,7 +223,7 @@ interface ScoresProps {
 
 function Scores({ automatic, interval }: ScoresProps) {
   const { balanced_accuracy: accuracy, precision, recall, test_examples: examples } = automatic;
-  if (accuracy === null) return <p className="ablation-note">Not tested.</p>;
+  if (accuracy === null) return <p className="ink2 ablation-note">Not tested.</p>;
   // Only rule-based labels have an interval, and are tested on a sample of tokens.
   const isRule = interval !== null;
   return (
@@ -252,12 +248,12 @@ function Scores({ automatic, interval }: ScoresProps) {
           </>
         )}
       </dl>
-      <p className="ablation-note">
+      <p className="ink2 ablation-note">
         Balanced accuracy (0.5 is chance): on {examples} held-out examples
         {isRule ? " and on inactive tokens. Its interval (95 %, Wilson) is over the examples." : "."}
       </p>
       {isRule && (
-        <p className="ablation-note">
+        <p className="ink2 ablation-note">
           Precision and recall: on held-out tokens, weak activations included. Their number is not stored, so there is
           no interval.
         </p>
@@ -273,8 +269,10 @@ export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
     <section>
       <PaneHead title="Automatic label" term="automatic_label" note={automatic.label} />
       <Scores automatic={automatic} interval={detail.accuracy_interval} />
-      {!automatic.is_clear && <p className="ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>}
-      {label !== null && <p className="ablation-note">The user label is not tested.</p>}
+      {!automatic.is_clear && (
+        <p className="ink2 ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>
+      )}
+      {label !== null && <p className="ink2 ablation-note">The user label is not tested.</p>}
     </section>
   );
 }
@@ -339,7 +337,7 @@ export function CausalImportance({ run, expert }: { readonly run: string; readon
     <section>
       <PaneHead title="Causal importance" note={`nats, ${formatCount(ablation.examples)} examples`} />
       <EffectsTable ablation={ablation} />
-      <p className="ablation-note">
+      <p className="ink2 ablation-note">
         Baselines: a random expert of the same density, a random direction. Means without intervals: a loss change as
         small as the random expert’s is noise. <Term id="input_dependence">Input dependence</Term>{" "}
         {formatPercent(ablation.input_dependence, 0)}&nbsp;%.
@@ -402,7 +400,7 @@ const gainRow = ({ dimension, scaling, relative }: ExpertMap["largest_scalings"]
 function MatrixSvd({ map }: { readonly map: ExpertMap }) {
   return (
     <>
-      <p className="ablation-note">
+      <p className="ink2 ablation-note">
         <Term id="stable_rank">Stable rank</Term> <b>{formatFixed(map.stable_rank, 1)}</b>.
         {map.small_scaling_share !== null &&
           ` ${formatPercent(map.small_scaling_share, 1)} % of the output dimensions have a gain near zero.`}
@@ -428,7 +426,7 @@ function MatrixSvd({ map }: { readonly map: ExpertMap }) {
             />
           ))}
       </div>
-      <p className="ablation-note">
+      <p className="ink2 ablation-note">
         Computed from the weights alone. Tokens: final norm and unembedding applied to the direction. Later layers are
         ignored, so in early layers the tokens often mean little. Relative to RMS: |c| divided by its root mean square
         over all experts in that dimension; below 0.1 counts as near zero.

@@ -10,7 +10,7 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { ALIGNED_AFTER, ALIGNED_BEFORE, type ConcordanceMode, SNIPPET_TOKENS } from "@/components/tokens/concordance";
 import { displayText } from "@/components/tokens/token-text";
 import { ActionMenu } from "@/components/ui/action-menu";
-import { useColumns } from "@/hooks/use-columns";
+import { useColumns } from "@/hooks/use-experts";
 import { useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";

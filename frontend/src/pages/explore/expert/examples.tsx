@@ -82,7 +82,7 @@ function Range({ bin, isSingle }: { readonly bin: ActivationBin; readonly isSing
         </span>
       ) : (
         <>
-          <i className="share" style={{ width: Math.max(2, bin.share * FULL_BAR) }} />
+          <i className="bar-mark share" style={{ width: Math.max(2, bin.share * FULL_BAR) }} />
           <span className="dim">
             {formatShare(bin.share, 1)} %
             <span className="extra"> of active tokens{!isSingle && "; random sample of them"}</span>
@@ -118,7 +118,7 @@ export function ExampleGroup(props: ExampleGroupProps) {
       className={isSingle ? "group single" : "group"}
       aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}
     >
-      <header>
+      <header className="row wrap">
         <Range bin={bin} isSingle={isSingle} />
         <span className="grow" />
         {query.data !== undefined && !isSingle && (
@@ -213,7 +213,7 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
   if (isTooSmall && seed === 0 && locked?.bin !== RANDOM_GROUP) return null;
   return (
     <section className="group" aria-label="Random sample">
-      <header>
+      <header className="row wrap">
         <h3>Random sample</h3>
         <span className="dim extra">of all activations</span>
         <span className="grow" />
@@ -267,7 +267,7 @@ function RouteTopExample({ run, expert }: { readonly run: string; readonly exper
 
 function LayoutControls({ run, detail, params, setParams }: Omit<ExamplesProps, "onHover">) {
   return (
-    <div className="examples-head">
+    <div className="row wrap examples-head">
       <h2>
         <Term id="top_example">Examples</Term>
       </h2>
@@ -367,7 +367,7 @@ function WeakerExamples(props: ExamplesProps) {
   if (bins.some((bin) => bin.examples > 1)) return <ExampleGroups {...props} bins={bins} />;
   return (
     <section className="weaker" aria-label="Weaker activations">
-      <header>
+      <header className="row wrap">
         <h3>Weaker activations</h3>
         <span className="dim">
           one random example per range, unless shown above; too few to show what is typical of a range

@@ -7,20 +7,25 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type ChangeEvent, Fragment, type KeyboardEvent, type SubmitEvent, useEffect, useId, useState } from "react";
 import { Link, useNavigate } from "react-router";
 
-import { listsQuery, useSetTag } from "@/api/lists";
-import { useSetLabel, useSetNote } from "@/api/mutations";
-import { examplesQuery, expertQuery, randomExamplesQuery, visitRandomExpert, writesQuery } from "@/api/queries";
+import { useSetLabel, useSetNote, useSetTag } from "@/api/mutations";
+import {
+  examplesQuery,
+  expertQuery,
+  listsQuery,
+  randomExamplesQuery,
+  visitRandomExpert,
+  writesQuery,
+} from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
 import {
   automaticLabelScore,
   describeAutomaticLabel,
   labelShare,
   shownAutomatic,
-} from "@/components/experts/automatic-label";
+} from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { pageLinks, usePageLinks } from "@/components/runs/page-links";
-import { haveSameStart } from "@/components/runs/pick-layer-runs";
+import { haveSameStart, pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Described, Term } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, GhostButton, RemoveChip } from "@/components/ui/button";
@@ -151,7 +156,7 @@ function Notes({ run, expert, note }: { readonly run: string; readonly expert: n
       <GhostButton icon="note" shortcut="note" onClick={() => setEditing(true)}>
         {note === null ? "Add note" : "Edit note"}
       </GhostButton>
-      {note !== null && <p className="note-text">{note}</p>}
+      {note !== null && <p className="ink2 note-text">{note}</p>}
     </>
   );
 }
@@ -174,7 +179,7 @@ function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
     if (text.trim() !== "") tag.mutate({ tag: text.trim(), isTagged: true }, { onSuccess: () => setText("") });
   };
   return (
-    <form className="expert-tags" aria-label="Tags" onSubmit={submit}>
+    <form className="row wrap expert-tags" aria-label="Tags" onSubmit={submit}>
       {tags.map((name) => (
         <span key={name} className="chip">
           <Link to={links.page("experts", { tag: name })}>{name}</Link>
@@ -182,7 +187,7 @@ function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
         </span>
       ))}
       <input
-        className="tag-input"
+        className="field quiet tag-input"
         aria-label="Add tag"
         placeholder="Add tag"
         list={datalistId}
@@ -268,7 +273,7 @@ function Trust(props: ExpertHeadProps) {
   const { row } = props.detail;
   const { recurrence, compared_runs: compared } = row;
   return (
-    <ul className="trust" aria-label="Reliability">
+    <ul className="row wrap trust" aria-label="Reliability">
       <LabelTrust {...props.detail} />
       {recurrence !== null && compared !== null && (
         <li>
@@ -400,8 +405,8 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
   const inTray = tray.has(expert);
   useShortcut("tray", () => tray.toggle(expert));
   return (
-    <section className="expert-head">
-      <div className="expert-meta">
+    <section className="band expert-head">
+      <div className="ink2 row wrap expert-meta">
         <p>
           <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
         </p>
@@ -409,7 +414,7 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
         <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
         <Notes run={run} expert={expert} note={detail.note} />
       </div>
-      <div className="expert-acts">
+      <div className="row wrap expert-acts">
         <Neighbours run={run} detail={detail} />
         <AddToList
           run={run}
@@ -427,7 +432,7 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
           {inTray ? "In tray" : "Add to tray"}
         </Button>
       </div>
-      <div className="label-line">
+      <div className="row wrap label-line">
         <Label run={run} detail={detail} />
       </div>
       <Trust run={run} detail={detail} />

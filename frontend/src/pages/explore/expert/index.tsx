@@ -10,9 +10,9 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Button } from "@/components/ui/button";
+import { UnfoldButton } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useIsNarrow } from "@/hooks/use-size";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 import { readTablePosition, RESTORE_POSITION } from "@/pages/explore/experts/table";
@@ -79,14 +79,9 @@ const Details = memo(function Details(props: SectionProps) {
   const isOpen = params.details || params.test !== "";
   return (
     <section className="expert-details" aria-label="Details">
-      <Button
-        variant="ghost"
-        icon={isOpen ? "chevronUp" : "chevronDown"}
-        aria-expanded={isOpen}
-        onClick={() => setParams({ details: !isOpen, ...(isOpen && { test: "" }) })}
-      >
+      <UnfoldButton isOpen={isOpen} onOpen={(details) => setParams({ details, ...(isOpen && { test: "" }) })}>
         <b>Details</b> <span className="dim">test on a text, statistics, label scores, similar experts, weights</span>
-      </Button>
+      </UnfoldButton>
       {isOpen && <DetailSections key={detail.row.expert} {...props} />}
     </section>
   );

@@ -75,13 +75,7 @@ function CompanionList({ title, expert, companions }: CompanionListProps) {
                 <span className="dim">the expert itself</span>
               ) : (
                 <>
-                  <ExpertLink
-                    expert={companion.expert}
-                    label={companion.label}
-                    automatic={companion.automatic}
-                    topTokens={companion.top_tokens.map((token) => token.text)}
-                    withPlus={false}
-                  />
+                  <ExpertLink {...companion} topTokens={companion.top_tokens} withPlus={false} />
                   <PlusButton expert={companion.expert} />
                 </>
               )}
@@ -195,7 +189,7 @@ export function Recurrence({ recurrence, row }: { readonly recurrence: ExpertRec
           ))}
         </table>
       )}
-      <p className="ablation-note">
+      <p className="ink2 ablation-note">
         Found again: each is the other’s best match, and both cosines exceed chance. Compared on {formatCount(tokens)}{" "}
         tokens; experts need {formatCount(min_tokens)} active ones.
         {matches.some(({ is_indexed: hasPage }) => !hasPage) && " Runs without a link have no index here."}
@@ -213,17 +207,16 @@ interface SimilarProps {
 
 function SimilarRow({ similar }: { readonly similar: SimilarExpert }) {
   const links = usePageLinks();
-  const tokens = similar.top_tokens.map((token) => token.text);
   return (
     <tr>
       <td className="id mono">{similar.expert}</td>
       <td className="lab">
         <Link to={links.expert(similar.expert)}>
-          <ExpertLabel label={similar.label} automatic={similar.automatic} topTokens={tokens} expert={similar.expert} />
+          <ExpertLabel {...similar} topTokens={similar.top_tokens} />
         </Link>
       </td>
       <td className="bar-cell">
-        <i style={{ width: `${Math.max(0, 100 * similar.similarity)}%` }} />
+        <i className="bar-mark" style={{ width: `${Math.max(0, 100 * similar.similarity)}%` }} />
       </td>
       <td className="num">{formatFixed(similar.similarity)}</td>
       <td>
@@ -238,7 +231,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
   const { data, error, isPending } = useQuery(similarQuery(run, expert, by, isCoactive ? MAX_COMPANIONS : undefined));
   return (
     <section className="pane coactivation">
-      <div className="pane-h">
+      <div className="row pane-h">
         <h2>
           <Term id="similar">Similar experts</Term>
         </h2>
@@ -254,7 +247,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
       {isPending && <LoadingState label="Loading similar experts" rows={5} />}
       {data !== undefined && isCoactive && (
         <>
-          <p className="ablation-note">
+          <p className="ink2 ablation-note">
             <Explanation data={data} />
           </p>
           <Companions expert={expert} data={data} />
@@ -262,7 +255,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
       )}
       {data !== undefined && !isCoactive && (
         <>
-          <p className="ablation-note">
+          <p className="ink2 ablation-note">
             {data.active_tokens !== null &&
               `Counted on ${formatPlural(data.active_tokens, "token")} of a sample on which it is active${data.enough_tokens ? "" : ": too few to rely on"}. `}
             {data.p95 !== null && `95th percentile over all other experts: ${formatFixed(data.p95)}.`}

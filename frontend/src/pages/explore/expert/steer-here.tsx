@@ -2,24 +2,29 @@
 
 import { useEffect, useState } from "react";
 
-import { ApiError } from "@/api/http/errors";
+import { ApiError } from "@/api/http";
 import type { ExpertRow, Variant } from "@/api/types";
 import { formatValue } from "@/components/experts/columns";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
 import { ColumnTerm, Term } from "@/components/terms/term";
-import { StreamTip } from "@/components/tokens/alternatives-tip";
+import { StreamTip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { TokenStrip } from "@/components/tokens/token-strip";
+import { TokenStrip } from "@/components/tokens/token-text";
 import { Button, LinkButton } from "@/components/ui/button";
 import { ErrorState } from "@/components/ui/states";
-import { useColumns } from "@/hooks/use-columns";
+import { useColumns } from "@/hooks/use-experts";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed } from "@/lib/text/format";
-import { describeProgress, type Generation, isRunning, meanKl } from "@/pages/steer/steering/texts/generation";
+import {
+  describeProgress,
+  type Generation,
+  isRunning,
+  meanKl,
+  useGeneration,
+} from "@/pages/steer/steering/texts/generation";
 import { SCALE_LIMIT } from "@/pages/steer/steering/texts/streams";
-import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 
 import { STEER_PROMPT } from "./expert-params";
 
@@ -135,9 +140,7 @@ export function SteerHere({ run, row, prompt, onPrompt }: SteerHereProps) {
         <PromptBox
           label="Prompt to steer"
           placeholder="A text to continue"
-          value={draft}
-          onChange={setDraft}
-          onSubmit={submit}
+          draft={{ text: draft, setText: setDraft, commit: submit }}
           onEnter="submit"
           onOpen="leave-focus"
         />

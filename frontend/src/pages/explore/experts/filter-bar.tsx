@@ -4,9 +4,8 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { type SubmitEvent, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
-import { messageOf } from "@/api/http/errors";
-import { listsQuery } from "@/api/lists";
-import { expertsQuery, fetchAllExperts } from "@/api/queries";
+import { messageOf } from "@/api/http";
+import { expertsQuery, fetchAllExperts, listsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { canBeHidden, type Filter, formatBound } from "@/components/experts/columns";
 import { AddToList } from "@/components/lists/add-to-list";
@@ -15,7 +14,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Button, LinkButton, RemoveChip, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
-import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { useDebouncedValue } from "@/hooks/use-values";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { saveFile } from "@/lib/browser/save-file";
 import { keyCap } from "@/lib/browser/shortcuts";
@@ -66,8 +65,8 @@ function SavedLists({ run, view }: FilterBarProps) {
   const { data } = useQuery(listsQuery(run));
   const links = usePageLinks();
   return (
-    <div className="saved-lists" role="group" aria-label="Lists and tags">
-      <b className={data?.lists.length ? undefined : "wide-only"}>Lists</b>
+    <div className="row wrap saved-lists" role="group" aria-label="Lists and tags">
+      <span className={data?.lists.length ? undefined : "wide-only"}>Lists</span>
       {data?.lists.map(({ id, name, experts }) => (
         <SavedFilter
           key={id}
@@ -85,7 +84,7 @@ function SavedLists({ run, view }: FilterBarProps) {
           Open list: order, notes, export
         </LinkButton>
       )}
-      {data !== undefined && data.tags.length > 0 && <b>Tags</b>}
+      {data !== undefined && data.tags.length > 0 && <span>Tags</span>}
       {data?.tags.map(({ tag, experts }) => (
         <SavedFilter
           key={tag}
@@ -136,7 +135,7 @@ function FilterForm({ view: { filters, bounds, setBounds, setParams }, first, on
     onDone();
   };
   return (
-    <form className="filter-form" onSubmit={submit}>
+    <form className="row filter-form" onSubmit={submit}>
       <select aria-label="Filter by" value={kind} onChange={(event) => setKind(event.target.value)}>
         {filters.map(({ name, title }) => (
           <option key={name} value={name}>
@@ -249,12 +248,12 @@ function SearchField({ view: { params, setParams } }: Omit<FilterBarProps, "run"
     setText(params.search);
   }, [params.search]);
   return (
-    <div className="search" role="search">
+    <div className="row search" role="search">
       <Icon name="search" />
       <input
         ref={input}
         type="search"
-        aria-label="Search labels, tokens and examples"
+        aria-label="Filter by label, token or example"
         placeholder="Filter by label, token or example"
         value={text}
         onChange={(event) => setText(event.target.value)}
@@ -280,7 +279,6 @@ function FilterChip({ filter, value, view }: ChipProps) {
     <span className="chip">
       <DialogTrigger>
         <TriggerButton
-          className="chip-text"
           aria-label={`Edit filter ${text}`}
           onKeyDown={(event) => {
             if (event.key === "Backspace" || event.key === "Delete") remove();
@@ -355,7 +353,7 @@ export function FilterBar({ run, view, onSurprise }: BarProps) {
   const links = usePageLinks();
   const { params } = view;
   return (
-    <section className="filters" aria-label="Search and filters">
+    <section className="row wrap filters" aria-label="Search and filters">
       <SearchField view={view} />
       {view.filters.map((filter) => {
         const value = view.bounds[filter.name] ?? null;

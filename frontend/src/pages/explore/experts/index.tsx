@@ -11,9 +11,9 @@ import { filtersOf } from "@/components/experts/columns";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Command } from "@/components/ui/copyable-command";
+import { Command } from "@/components/ui/copy-button";
 import { EmptyState } from "@/components/ui/states";
-import { useColumns } from "@/hooks/use-columns";
+import { useColumns } from "@/hooks/use-experts";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
 import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
@@ -67,7 +67,7 @@ export default function ExpertsPage() {
   return (
     <>
       <title>Experts · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Experts" }]} withSearch={false} />
+      <PageBar crumbs={[{ label: "Experts" }]} />
       <WithRun>{(run) => (run.indexed_tokens === null ? <NotIndexed run={run} /> : <ExpertsView run={run} />)}</WithRun>
     </>
   );

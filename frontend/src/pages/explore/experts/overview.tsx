@@ -17,9 +17,8 @@ import { Icon } from "@/components/ui/icon";
 import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { useBestExperts } from "@/hooks/use-best-experts";
-import { useExpertRows } from "@/hooks/use-expert-rows";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useBestExperts, useExpertRows } from "@/hooks/use-experts";
+import { useIsNarrow } from "@/hooks/use-size";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 import { MAX_IN_URL } from "./experts-params";
@@ -175,9 +174,9 @@ function FirstExperts({ run }: { readonly run: string }) {
         <AddToList run={run} experts={experts.map(({ expert }) => expert)} className="btn sm" label="Save as list" />
       </PaneHead>
       <ul className="expert-list">
-        {experts.map(({ expert, label, automatic }) => (
-          <li key={expert}>
-            <ExpertLink expert={expert} label={label} automatic={automatic} />
+        {experts.map((row) => (
+          <li key={row.expert} className="row">
+            <ExpertLink {...row} />
           </li>
         ))}
       </ul>
@@ -194,7 +193,7 @@ const fitsLink = (chosen: readonly OverviewPoint[]) => chosen.length <= MAX_IN_U
 /** A selection that the URL does not hold. */
 function NotInLink({ run, chosen }: Pick<SelectionPaneProps, "run" | "chosen">) {
   return (
-    <p className="not-in-link" role="status">
+    <p className="row wrap not-in-link" role="status">
       Too many for the link (at most {MAX_IN_URL}):{" "}
       <AddToList run={run.name} experts={chosen.map((point) => point.expert)} className="btn sm" label="Save as list" />
     </p>
@@ -204,14 +203,14 @@ function NotInLink({ run, chosen }: Pick<SelectionPaneProps, "run" | "chosen">) 
 function SelectionHead({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
   const experts = chosen.map((point) => point.expert);
   return (
-    <div className="pane-h wrap">
+    <div className="row pane-h wrap">
       <h2>Selection</h2>
       <span className="chip sel">
         {formatCount(chosen.length)} experts
         <RemoveChip label="Clear selection" onRemove={onClear} />
       </span>
       <span className="grow" />
-      <span className="selection-acts">
+      <span className="row">
         {fitsLink(chosen) && <AddToList run={run.name} experts={experts} className="btn sm" />}
         <Button size="small" onClick={() => onFilter(experts)}>
           Show in table
@@ -258,7 +257,7 @@ function SelectionPane(props: SelectionPaneProps) {
       </dl>
       <ul className="expert-list">
         {listed.map((point) => (
-          <li key={point.expert}>
+          <li key={point.expert} className="row">
             <ExpertLink expert={point.expert} label={point.label} automatic={rows.get(point.expert)?.automatic} />
           </li>
         ))}

@@ -6,9 +6,8 @@ import { Link, NavigationType, useLocation, useNavigationType } from "react-rout
 
 import { expertsQuery, writesQuery } from "@/api/queries";
 import type { Column, ExpertRow } from "@/api/types";
-import { ActivationCell } from "@/components/experts/activation-cell";
+import { ActivationCell, ExpertLabel } from "@/components/experts/expert-link";
 import { canBeHidden, fileValue, formatValue, inTable, isNumeric } from "@/components/experts/columns";
-import { ExpertLabel } from "@/components/experts/expert-link";
 import { SparkHistogram } from "@/components/plots/mini-histogram";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -19,7 +18,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useRoom } from "@/hooks/use-size";
 import { formatFixed, formatShare } from "@/lib/text/format";
 
 import { type ExpertsView, orderOf, sortOf, toFilters } from "./experts-params";
@@ -172,6 +171,49 @@ const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactN
   promotes: (row) => row.active_tokens > 0 && <Promotes expert={row.expert} />,
   histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
 };
+
+/** Width of a column in pixels, and the narrowest window that has room for it; labels have the rest. */
+const ROOM: Readonly<Record<string, readonly [width: number, from: number]>> = {
+  expert: [66, 721],
+  density: [84, 721],
+  max_activation: [84, 721],
+  loss_increase: [136, 721],
+  recurrence: [96, 1001],
+  entropy: [104, 1151],
+  steerability: [124, 1151],
+  kl_amplified: [118, 1151],
+  mean_activation: [64, 1301],
+  histogram: [112, 1401],
+  top_tokens: [184, 1001],
+  promotes: [290, 0],
+  activation_per_token: [118, 1701],
+};
+const NUMBER = [118, 721] as const;
+/** Beside effects, which are measured on demand, tokens and histograms need a wider window. */
+const BESIDE_EFFECTS = 1601;
+const WINDOWS = [BESIDE_EFFECTS, ...new Set(Object.values(ROOM).map(([, from]) => from))];
+
+const isIllustration = ({ key }: Column) => key === "top_tokens" || key === "histogram";
+
+/** Those that fit the window, and the sorted one. On phones: the label, and the number that sorts or the density. */
+function fitting(columns: readonly Column[], sort: string, window: number): readonly Column[] {
+  const number = columns.find((column) => column.key === sort && isNumeric(column))?.key ?? "density";
+  if (window === 0) return columns.filter(({ key }) => ["label", "promotes", number].includes(key));
+  const hasEffects = columns.some(({ key }) => key === "loss_increase");
+  return columns.filter((column) => {
+    const [, from] = ROOM[column.key] ?? [0, 0];
+    if (isIllustration(column)) return window >= (hasEffects ? BESIDE_EFFECTS : from);
+    return column.key === sort || window >= from;
+  });
+}
+
+/** Undefined for the label. A number at the edge of the window has its distance from it. */
+function widthOf(column: Column, window: number, isLast: boolean): number | undefined {
+  if (column.key === "promotes") return window === 0 ? 108 : window < 1301 ? 220 : ROOM.promotes?.[0];
+  if (!isNumeric(column) && ROOM[column.key] === undefined) return undefined;
+  const [width] = window === 0 ? [84] : (ROOM[column.key] ?? NUMBER);
+  return width + (isLast && isNumeric(column) ? 16 : 0);
+}
 
 /** The table's columns: those that the server shows in it, and the tray. */
 function cellOf(column: Column, row: ExpertRow, largest: number): ReactNode {
@@ -338,18 +380,17 @@ export function ExpertsTable({ run, view }: ExpertsTableProps) {
   const { hide } = view.params;
   const query = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
-  const isNarrow = useIsNarrow();
+  const window = useRoom(WINDOWS);
   const strongest = useStrongest(run);
   const largest = strongest?.max_activation ?? 0;
   const available = useAvailableColumns(run, view.columns);
   const sort = sortOf(view);
-  const columns = useMemo(
-    () =>
-      available
-        .filter(({ key }) => !hide.includes(key))
-        .map((column) => (column.key === "top_tokens" && sort === "steerability" ? promotesColumn(column) : column)),
-    [available, hide, sort],
-  );
+  const columns = useMemo(() => {
+    const wanted = available
+      .filter(({ key }) => !hide.includes(key))
+      .map((column) => (column.key === "top_tokens" && sort === "steerability" ? promotesColumn(column) : column));
+    return fitting(wanted, sort, window);
+  }, [available, hide, sort, window]);
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
@@ -361,8 +402,18 @@ export function ExpertsTable({ run, view }: ExpertsTableProps) {
   return (
     <>
       <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
+        <colgroup>
+          <col style={{ width: window === 0 ? 44 : 54 }} />
+          {columns.map((column) => (
+            <col key={column.key} style={{ width: widthOf(column, window, column === columns.at(-1)) }} />
+          ))}
+        </colgroup>
         <Head view={view} columns={columns} />
-        <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
+        <VirtualRows
+          count={rows.length}
+          rowHeight={window === 0 ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
+          onNearEnd={onNearEnd}
+        >
           {(index) => {
             const row = rows[index];
             return row && <BodyRow key={row.expert} {...{ row, largest, columns, sort }} />;

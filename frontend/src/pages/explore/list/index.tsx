@@ -6,16 +6,16 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useNavigate, useParams } from "react-router";
 
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
 import {
-  listQuery,
   useDeleteList,
   useReorderList,
   useRestoreEntry,
   useSetEntryNote,
   useSetMembership,
   useUpdateList,
-} from "@/api/lists";
+} from "@/api/mutations";
+import { listQuery } from "@/api/queries";
 import type { Column, ExpertList, ExpertRow, ListEntry, RunSummary } from "@/api/types";
 import { fileValue, isStatistic } from "@/components/experts/columns";
 import { ExpertLabel } from "@/components/experts/expert-link";
@@ -28,8 +28,8 @@ import { useTray } from "@/components/tray/tray-context";
 import { ExportMenu } from "@/components/ui/action-menu";
 import { Button, LinkButton } from "@/components/ui/button";
 import { EmptyState, ErrorState, Failure, LoadingState } from "@/components/ui/states";
-import { useColumns } from "@/hooks/use-columns";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useColumns } from "@/hooks/use-experts";
+import { useIsNarrow } from "@/hooks/use-size";
 import { newEdit } from "@/lib/edits/edits";
 import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
 import { LabelEditor, TextEditor } from "@/pages/explore/expert/head";
@@ -53,7 +53,7 @@ function NoteField({ run, list, entry }: OfList & { readonly entry: ListEntry })
   return (
     <>
       <input
-        className="entry-note"
+        className="field quiet entry-note"
         aria-label={`Note on expert ${entry.row.expert}`}
         placeholder="Add note"
         maxLength={10_000}
@@ -83,7 +83,7 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
   const links = usePageLinks();
   if (editing) return <LabelEditor run={run} row={row} onClose={() => setEditing(false)} />;
   return (
-    <div className="l-label">
+    <div className="row l-label">
       <span className="mono dim found-id">{row.expert}</span>
       <Link to={links.expert(row.expert)}>
         <ExpertLabel label={row.label} automatic={row.automatic} expert={row.expert} />
@@ -179,7 +179,7 @@ function RemovedEntry({ run, list, entry, index, experts, onRestored }: RemovedE
   const { expert, label } = entry.row;
   const order = experts.toSpliced(index, 0, expert);
   return (
-    <p className="removed-entry" role="status">
+    <p className="row wrap" role="status">
       Removed expert {expert}
       {label !== null && ` (${label})`}.
       <Button
@@ -228,7 +228,7 @@ function NameAndNote({ run, data }: ListHeadProps) {
   }
   return (
     <>
-      <div className="label-line">
+      <div className="row wrap label-line">
         <h1>{data.list.name}</h1>
         <Button size="small" variant="ghost" onClick={() => setEditing("name")}>
           Rename
@@ -268,7 +268,7 @@ function DeleteList({ run, data }: ListHeadProps) {
     );
   }
   return (
-    <span className="confirm" role="alert">
+    <span className="row wrap" role="alert">
       Delete this list permanently?
       <Button size="small" disabled={deletion.isPending} onClick={() => deletion.mutate()}>
         Delete
@@ -295,7 +295,7 @@ function ListHead({ run, data }: ListHeadProps) {
           {formatCount(data.list.experts)} {data.list.experts === 1 ? "expert" : "experts"} of {run}
         </p>
       </div>
-      <div className="list-acts">
+      <div className="row wrap">
         <LinkButton icon="table" to={links.page("experts", { list: String(data.list.id) })}>
           Show in table
         </LinkButton>
@@ -406,7 +406,7 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
   const failure = order.error ?? removalError;
   const experts = data.entries.map((entry) => entry.row.expert);
   return (
-    <div className="lists-page">
+    <div className="stack lists-page">
       <title>{`${data.list.name} · MxD Explorer`}</title>
       <ListHead run={run.name} data={data} />
       {last !== null && <RemovedEntry run={run.name} list={id} {...last} experts={experts} onRestored={onRestored} />}

@@ -3,12 +3,12 @@
 import { type ReactNode, useState } from "react";
 
 import type { ContrastHit, ContrastResult } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
+import { shownAutomatic } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
 import { ExportMenu } from "@/components/ui/action-menu";
-import { Button } from "@/components/ui/button";
+import { Button, UnfoldButton } from "@/components/ui/button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
@@ -28,10 +28,10 @@ function Examples({ hit, result }: { readonly hit: ContrastHit; readonly result:
   const strongest = [...hit.examples_a, ...hit.examples_b].map(({ activation }) => activation);
   const largest = Math.max(hit.max_activation ?? 0, ...strongest);
   return (
-    <div className="contrast-examples">
+    <div className="stack contrast-examples">
       {sides.map(({ side, text, examples, units, density }) => (
         <section key={side} className="group" aria-label={`Examples in ${side}: ${text.name}`}>
-          <header>
+          <header className="row wrap">
             <h2>
               {text.name === side ? `Text ${side}` : `${side}: ${text.name}`}{" "}
               <span className="unit">
@@ -68,7 +68,7 @@ function Ratio({
   return (
     <>
       {ratio.value} <span className="unit">({ratio.interval})</span>
-      {warning !== null && <span className="unit bad">{warning}</span>}
+      {warning !== null && <span className="unit bad block">{warning}</span>}
     </>
   );
 }
@@ -96,13 +96,11 @@ function ContrastTable({ result, side, hits }: ContrastTableProps) {
         key: "lead",
         name: <span className="sr">Examples</span>,
         cell: (hit) => (
-          <Button
-            variant="ghost"
+          <UnfoldButton
             className="bare"
-            icon={isOpen(hit) ? "chevronUp" : "chevronDown"}
             aria-label={`Examples of expert ${hit.contrast.expert}`}
-            aria-expanded={isOpen(hit)}
-            onClick={() => toggle(hit)}
+            isOpen={isOpen(hit)}
+            onOpen={() => toggle(hit)}
           />
         ),
       }}
@@ -207,7 +205,7 @@ export function ResultView({ result, numExperts, side, onSide }: ResultViewProps
   return (
     <>
       <Summary result={result} numExperts={numExperts} />
-      <div className="contrast-bar">
+      <div className="row wrap contrast-bar">
         <SegmentedControl
           label="Direction"
           value={side}

@@ -1,7 +1,7 @@
 /** Values of a contrast as text, its parameters, documents and export. */
 
 import type { ContrastHit, ContrastResult } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
+import { shownAutomatic } from "@/components/experts/expert-link";
 import { recordsCsv } from "@/components/plots/figure";
 import { choiceParam, numberParam, textParam } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";

@@ -4,7 +4,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { startTransition, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { FileTrigger } from "react-aria-components";
 
-import { streamContrast } from "@/api/http/stream";
+import { streamContrast } from "@/api/http";
 import { kindsQuery } from "@/api/queries";
 import type {
   ContrastDoneEvent,
@@ -142,8 +142,8 @@ function Source({ side, kinds, kind, onKind }: Pick<TextChoiceProps, "side" | "k
 function OwnText({ side, text, onText, onSubmit }: Omit<TextChoiceProps, "kinds" | "kind" | "onKind">) {
   const numDocuments = splitDocuments(text).length;
   return (
-    <section className="contrast-text" aria-label={`Text ${side}`}>
-      <div className="contrast-bar">
+    <section className="stack" aria-label={`Text ${side}`}>
+      <div className="row wrap contrast-bar">
         <b>Text {side}</b>
         {numDocuments > 0 && <span>{formatPlural(numDocuments, "document")}</span>}
         <span className={numDocuments > 0 && numDocuments < MIN_DOCUMENTS ? "bad" : "dim"}>
@@ -155,9 +155,7 @@ function OwnText({ side, text, onText, onSubmit }: Omit<TextChoiceProps, "kinds"
       <PromptBox
         label={`Documents of text ${side}`}
         placeholder="One document, a blank line, the next document …"
-        value={text}
-        onChange={onText}
-        onSubmit={onSubmit}
+        draft={{ text, setText: onText, commit: onSubmit }}
         onOpen="leave-focus"
       />
     </section>
@@ -310,8 +308,8 @@ export function Contrast({ run }: { readonly run: RunSummary }) {
   };
   useSubmitKey(() => start());
   return (
-    <div className="contrast-page" aria-busy={work.status === "working"}>
-      <div className="contrast-bar">
+    <div className="stack contrast-page" aria-busy={work.status === "working"}>
+      <div className="row wrap contrast-bar">
         {SIDES.map((side) => (
           <Source
             key={side}

@@ -15,7 +15,7 @@ import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { ScrollBox } from "@/components/ui/scroll-box";
-import { useRoom } from "@/hooks/use-is-narrow";
+import { useRoom } from "@/hooks/use-size";
 import { formatCount } from "@/lib/text/format";
 
 /** Of windows, in pixels. */

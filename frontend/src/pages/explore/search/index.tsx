@@ -6,8 +6,7 @@ import "./search.css";
 
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { PromptBox } from "@/components/prompt/prompt-box";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { PromptBox, usePromptDraft } from "@/components/prompt/prompt-box";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, LinkButton } from "@/components/ui/button";
@@ -34,15 +33,8 @@ function EffectSearch({ run, words }: { readonly run: RunSummary; readonly words
   return (
     <>
       <section className="prompt-row">
-        <PromptBox
-          label="Prompt"
-          placeholder="The beginning of a text"
-          value={draft.text}
-          onChange={draft.setText}
-          onSubmit={draft.commit}
-          onEnter="submit"
-        />
-        <div className="prompt-actions">
+        <PromptBox label="Prompt" placeholder="The beginning of a text" draft={draft} onEnter="submit" />
+        <div className="row prompt-actions">
           <LinkButton to={links.page("steering", { prompt: draft.text, wanted, unwanted })}>Open in Steer</LinkButton>
         </div>
       </section>
@@ -93,7 +85,7 @@ export default function SearchPage() {
   return (
     <>
       <title>Search · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Search" }]} withSearch={false} />
+      <PageBar crumbs={[{ label: "Search" }]} />
       <WithRun>{(run) => <Search key={run.name} run={run} />}</WithRun>
     </>
   );

@@ -4,12 +4,11 @@ import { useQuery } from "@tanstack/react-query";
 
 import { passageQuery } from "@/api/queries";
 import type { PassageHit, PassageResult, PassageToken, RunSummary } from "@/api/types";
-import { ActivationCell } from "@/components/experts/activation-cell";
+import { ActivationCell } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { recordsCsv } from "@/components/plots/figure";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
-import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { PromptBox, SUBMIT_KEY, usePromptDraft } from "@/components/prompt/prompt-box";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { displayText } from "@/components/tokens/token-text";
@@ -19,7 +18,7 @@ import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control"
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { choiceParam, numberParam, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
-import { sentencePrompt } from "@/lib/text/prompts";
+import { sentencePrompt } from "@/lib/text/kwic";
 import { whitespaceName } from "@/lib/text/token-text";
 
 import { FoundTable } from "./found-table";
@@ -218,7 +217,7 @@ interface AnswerBarProps extends Omit<AnswerProps, "result"> {
 function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
   const onlyRare = params.max_density !== null;
   return (
-    <div className="search-bar">
+    <div className="row wrap search-bar">
       <SegmentedControl
         label="Rank by"
         value={params.by}
@@ -246,7 +245,7 @@ function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
 /** What the ranking does not show. */
 function Caveat() {
   return (
-    <p className="caveat">
+    <p className="ink2">
       Sorted by lift, the lower end of its interval counts. The tokens of one passage depend on each other, so the
       intervals are too narrow. They are not corrected for comparing many experts: the order is a shortlist, not a test.
     </p>
@@ -267,16 +266,10 @@ export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
     passageQuery(run.name, { text, position, by, max_density }),
   );
   return (
-    <div className="search-page" aria-busy={isFetching}>
+    <div className="stack search-page" aria-busy={isFetching}>
       <section className="prompt-row">
-        <PromptBox
-          label="Passage"
-          placeholder="Paste a passage to find the experts that fire on it"
-          value={draft.text}
-          onChange={draft.setText}
-          onSubmit={draft.commit}
-        />
-        <div className="prompt-actions">
+        <PromptBox label="Passage" placeholder="Paste a passage to find the experts that fire on it" draft={draft} />
+        <div className="row prompt-actions">
           <Button variant="primary" disabled={draft.text === ""} onClick={draft.commit}>
             Run through the model<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
           </Button>

@@ -3,8 +3,7 @@
 import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { listsQuery } from "@/api/lists";
-import { expertsQuery, searchQuery } from "@/api/queries";
+import { expertsQuery, listsQuery, searchQuery } from "@/api/queries";
 import { ExpertLink } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button } from "@/components/ui/button";
@@ -33,7 +32,7 @@ function Words({ run, onText }: StartsProps) {
         {WORDS.map((words, i) => {
           const [best] = found[i]?.data ?? [];
           return (
-            <li key={words}>
+            <li key={words} className="row">
               <Button size="small" onClick={() => onText(words)}>
                 {words}
               </Button>
@@ -59,7 +58,7 @@ function Steerable({ run }: Pick<StartsProps, "run">) {
       <h2>Most steerable experts, nats</h2>
       <ul className="expert-list">
         {data?.pages[0]?.experts.map(({ expert, label, automatic, steerability }) => (
-          <li key={expert}>
+          <li key={expert} className="row">
             <ExpertLink expert={expert} label={label} automatic={automatic} />
             <span className="num dim">{steerability !== null && formatFixed(steerability, 3)}</span>
           </li>

@@ -4,23 +4,21 @@ import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { Link } from "react-router";
 
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
 import { expertsQuery, relatedQuery, searchQuery } from "@/api/queries";
 import type { ExpertRow, RunSummary, SearchHit } from "@/api/types";
 import { MatchedText } from "@/components/layout/search/matched-text";
 import { firstHitPerExpert, noMatchText } from "@/components/layout/search/search-results";
 import { AddToList } from "@/components/lists/add-to-list";
-import { PromptBox } from "@/components/prompt/prompt-box";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { PromptBox, usePromptDraft } from "@/components/prompt/prompt-box";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { usePageLinks } from "@/components/runs/page-links";
-import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { pickLayerRuns, usePageLinks } from "@/components/runs/page-links";
 import { Described, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { useDebouncedValue } from "@/hooks/use-debounced-value";
-import { useExpertRowsOf } from "@/hooks/use-expert-rows";
+import { useDebouncedValue } from "@/hooks/use-values";
+import { useExpertRowsOf } from "@/hooks/use-experts";
 import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
 
 import { FoundTable, useParts } from "./found-table";
@@ -163,7 +161,7 @@ interface RelatedWordsProps {
 
 function RelatedWords({ words, failure }: RelatedWordsProps) {
   return (
-    <p className="caveat" role="status">
+    <p className="ink2" role="status">
       {failure !== null ? (
         messageOf(failure)
       ) : words === undefined ? (
@@ -252,16 +250,9 @@ interface WordSearchProps {
 export function WordSearch({ run, text, onText }: WordSearchProps) {
   const draft = usePromptDraft(text, onText, DEBOUNCE_MS);
   return (
-    <div className="search-page">
+    <div className="stack search-page">
       <section className="prompt-row">
-        <PromptBox
-          label="Words"
-          placeholder="Words, “days of the week”, or a number"
-          value={draft.text}
-          onChange={draft.setText}
-          onSubmit={draft.commit}
-          onEnter="submit"
-        />
+        <PromptBox label="Words" placeholder="Words, “days of the week”, or a number" draft={draft} onEnter="submit" />
       </section>
       {text.trim() === "" ? (
         <>

@@ -3,8 +3,7 @@
 import { type KeyboardEvent, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import type { CircuitCheck, CircuitResponse } from "@/api/types";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
-import { useWidth } from "@/hooks/use-width";
+import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";

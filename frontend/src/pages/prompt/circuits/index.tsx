@@ -3,8 +3,8 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
-import { circuitCheckQuery, circuitQuery } from "@/api/circuits";
 import { fetchSnapshot } from "@/api/mutations";
+import { circuitCheckQuery, circuitQuery } from "@/api/queries";
 import type {
   CircuitCheck,
   CircuitGraph,
@@ -16,22 +16,20 @@ import type {
 } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
-import { PromptLoading } from "@/components/prompt/prompt-loading";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { PromptLoading, usePromptDraft } from "@/components/prompt/prompt-box";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
-import { LinkedText } from "@/components/terms/linked-text";
-import { Term } from "@/components/terms/term";
+import { LinkedText, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState } from "@/components/ui/states";
-import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { useDebouncedValue } from "@/hooks/use-values";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatFixed, formatProbability } from "@/lib/text/format";
-import { continuationPrompt } from "@/lib/text/prompts";
+import { continuationPrompt } from "@/lib/text/kwic";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
@@ -90,7 +88,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   const { target, candidates } = graph;
   const token = target.kind === "token" || target.kind === "difference" ? (target.token ?? null) : null;
   return (
-    <div className="target-bar" role="group" aria-label="Target">
+    <div className="row wrap target-bar" role="group" aria-label="Target">
       <span className="dim">
         {isDefault && next === null
           ? `Explain the likeliest${token === null || token === candidates[0]?.id ? "" : " word"}, or another:`
@@ -236,7 +234,7 @@ function GraphToolbar({ response: { graph }, request, check, params, setParams }
     onSuccess: (files) => saveFile("circuit.json", JSON.stringify(files.graph), "application/json"),
   });
   return (
-    <div className="circuit-toolbar">
+    <div className="row wrap circuit-toolbar">
       <p className="dim">
         Each box is an expert: what it fires on, and how much it supports (+) or opposes (−) the target,{" "}
         <Term id="circuit_effect">measured</Term> without it. Point at a box for what activates it.
@@ -300,7 +298,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
       />
       <Finding {...parts} found={found} error={error} />
       <div className="circuit-columns">
-        <section className="circuit-main" aria-label="Graph">
+        <section className="prompted-main" aria-label="Graph">
           <Graph {...parts} selected={selected} active={active} onSelect={select} onHover={setHovered} />
           <GraphToolbar {...parts} request={request} params={params} setParams={setParams} />
         </section>

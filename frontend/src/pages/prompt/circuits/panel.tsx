@@ -66,7 +66,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
         {rows.map(({ edge, number, there, other }) => (
           <tr key={number}>
             <td>
-              <button type="button" onClick={() => onSelect(there)}>
+              <button type="button" className="cut" onClick={() => onSelect(there)}>
                 <span className="mono">{other.expert}</span> <ExpertName info={expertInfo(response, other)} />
                 <span className="dim">
                   {" "}
@@ -154,7 +154,7 @@ export function NodePanel({ response, check, text, index, onSelect, onExplain }:
   if (node === undefined) return null;
   if (node.kind === "target" || node.run === null || node.expert === null) {
     return (
-      <section className="node-pane" aria-label="Selected node">
+      <section className="stack node-pane" aria-label="Selected node">
         <h2>{nodeName(response, node)}</h2>
         <p>
           Value {formatFixed(node.predicted, 3)}. An expert that supports it by 0.5 lowers it by 0.5 when ablated on its
@@ -167,10 +167,10 @@ export function NodePanel({ response, check, text, index, onSelect, onExplain }:
   const found = runs.find(({ name }) => name === run);
   const isHere = found !== undefined;
   return (
-    <section className="node-pane" aria-label="Selected node">
+    <section className="stack node-pane" aria-label="Selected node">
       <h2>{nodeName(response, node)}</h2>
       <Facts response={response} check={check} text={text} index={index} node={node} />
-      <div className="node-actions">
+      <div className="row wrap">
         {isHere && (
           <LinkButton size="small" to={pageLinks(run).expert(expert)}>
             Open expert {expert}

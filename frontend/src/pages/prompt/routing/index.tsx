@@ -11,9 +11,7 @@ import { routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ExamplePrompts, Examples } from "@/components/prompt/example-prompts";
-import { PromptBox } from "@/components/prompt/prompt-box";
-import { PromptLoading } from "@/components/prompt/prompt-loading";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { PromptBox, PromptLoading, usePromptDraft } from "@/components/prompt/prompt-box";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
@@ -21,7 +19,7 @@ import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount, formatPlural } from "@/lib/text/format";
-import { sentencePrompt } from "@/lib/text/prompts";
+import { sentencePrompt } from "@/lib/text/kwic";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { DifferenceView } from "./difference/difference-view";
@@ -86,9 +84,7 @@ function SecondPrompt({ run, params, setParams }: RoutingState & { readonly run:
         <PromptBox
           label="Second prompt"
           placeholder="Type a text to compare with"
-          value={draft.text}
-          onChange={draft.setText}
-          onSubmit={draft.commit}
+          draft={draft}
           onOpen={params.prompt === "" ? "leave-focus" : "take-focus"}
         />
       </div>

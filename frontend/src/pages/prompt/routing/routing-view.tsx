@@ -9,7 +9,7 @@ import { effectiveK } from "@/components/runs/k-slider";
 import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { useTips } from "@/components/tokens/tip-layer";
+import { hideTip } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { SegmentedControl } from "@/components/ui/segmented-control";
@@ -101,7 +101,7 @@ function Finding({ predicted, columns, rows }: FindingProps) {
 /** Header of the heat map: legend, order, ranking and download. */
 function HeatBar({ response, predicted, locked, shown, total, end, params, setParams }: HeatBarProps) {
   return (
-    <div className="pane-h">
+    <div className="row pane-h">
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
       <p className="heat-order dim">
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
@@ -140,15 +140,14 @@ function usePreview(response: RoutingResponse, columns: readonly Column[], locke
 
 function useLock({ params, setParams }: RoutingState) {
   const { lock } = params;
-  const tips = useTips();
   const onLock = useCallback(
     (cell: RoutingLock) => {
       // The panel shows the tooltip's content from now on.
-      tips.hide();
+      hideTip();
       const isSame = lock?.position === cell.position && lock.expert === cell.expert;
       setParams({ lock: isSame ? null : cell });
     },
-    [lock, setParams, tips],
+    [lock, setParams],
   );
   const release = () => setParams({ lock: null });
   useShortcut("release", release, lock !== null);
@@ -205,7 +204,7 @@ export function RoutingView(props: RoutingViewProps) {
           onLock={onLock}
           onPreview={onPreview}
         />
-        <div className="heat-foot">
+        <div className="row wrap heat-foot">
           <ReplacedKl
             subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
             columns={columns}

@@ -13,7 +13,7 @@ import { Button } from "@/components/ui/button";
 import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { markdownParts } from "@/lib/text/markdown";
-import { lastMessage } from "@/lib/text/prompts";
+import { lastMessage } from "@/lib/text/kwic";
 
 import type { SteeringPageState } from "./index";
 import { Gallery, OpenedSession } from "./sessions";
@@ -99,12 +99,10 @@ function ChatInput({ initial, hasTurns, state: { generator, generate, send, setP
       <PromptBox
         label="Message to both"
         placeholder="Message to both"
-        value={text}
-        onChange={setText}
-        onSubmit={submit}
+        draft={{ text, setText, commit: submit }}
         onEnter="submit"
       />
-      <div className="prompt-actions">
+      <div className="row prompt-actions">
         {hasTurns && (
           <Button variant="ghost" onClick={startAgain}>
             New chat

@@ -4,22 +4,20 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "react-router";
 
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
 import { expertQuery, topExamplesQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import { ShadedText } from "@/components/tokens/shaded-text";
+import { ShadedText } from "@/components/tokens/token-text";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, GhostButton, RemoveChip } from "@/components/ui/button";
-import { Icon } from "@/components/ui/icon";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { Slider } from "@/components/ui/slider";
-import { useDraft } from "@/hooks/use-draft";
-import { useDraggedValue } from "@/hooks/use-dragged-value";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useDraft, useDraggedValue } from "@/hooks/use-values";
+import { useIsNarrow } from "@/hooks/use-size";
 import {
   ALWAYS,
   type Condition,
@@ -98,7 +96,7 @@ function NewGateTest({ condition, onChange }: ConditionProps) {
     setExpert("");
   };
   return (
-    <div className="condition-test">
+    <div className="row condition-test">
       When expert
       <span className="field">
         <input
@@ -131,11 +129,10 @@ function EditCondition({ edit, onChange }: { readonly edit: Edit; readonly onCha
   const change = (next: Condition) => onChange(withCondition(edit, next));
   return (
     <details className="edit-condition">
-      <summary>
-        <Icon name="chevronRight" />
+      <summary className="row">
         Condition: <b>{describeCondition(condition)}</b>
       </summary>
-      <div className="condition-form">
+      <div className="stack condition-form">
         <SegmentedControl
           label={`Part of the text in which expert ${edit.expert} is edited`}
           value={condition.scope}
@@ -196,12 +193,11 @@ function NarrowStrength({ run, edit }: NarrowStrengthProps) {
   const tray = useTray();
   const row = useQuery(expertQuery(edit.run ?? run, edit.expert)).data?.row;
   const { shown, drag, commit } = useDraggedValue(edit.strength, (strength) => tray.put({ ...edit, strength }));
-  const tokens = row?.top_tokens.map(({ text }) => text) ?? [];
   return (
     <div className="chat-strength">
       <span>
         <span className="mono dim">{editKey(edit)}</span>{" "}
-        <ExpertLabel label={row?.label ?? null} automatic={row?.automatic} topTokens={tokens} />
+        <ExpertLabel label={row?.label ?? null} automatic={row?.automatic} topTokens={row?.top_tokens ?? []} />
       </span>
       <StrengthSlider edit={edit} value={shown} onDrag={drag} onChange={commit} />
       <output>{describeEdit({ mode: edit.mode, strength: shown })}</output>
@@ -289,12 +285,16 @@ function Note({ edit, row, activity, isIndexed, onChange }: EditCardProps & RowP
 }
 
 function CardHead({ run, edit, row, onRemove }: EditCardProps & RowProps) {
-  const tokens = row?.top_tokens.map(({ text }) => text) ?? [];
   return (
-    <header>
+    <header className="row">
       <span className="mono id">{edit.expert}</span>
       <Link className="lab" to={pageLinks(run).expert(edit.expert)}>
-        <ExpertLabel label={row?.label ?? null} automatic={row?.automatic} topTokens={tokens} expert={edit.expert} />
+        <ExpertLabel
+          label={row?.label ?? null}
+          automatic={row?.automatic}
+          topTokens={row?.top_tokens ?? []}
+          expert={edit.expert}
+        />
       </Link>
       <span className="grow" />
       {edit.run !== undefined && <span className="chip">{edit.run}</span>}
@@ -328,7 +328,7 @@ export function EditCard(props: EditCardProps) {
       <CardHead {...props} row={row} />
       {error !== null && <p className="card-note bad">{messageOf(error)}</p>}
       <Snippets run={run} edit={edit} isIndexed={isIndexed && error === null} row={row} />
-      <div className="edit-controls">
+      <div className="row edit-controls">
         <SegmentedControl
           label={`Mode of the edit of expert ${expert}`}
           value={mode}

@@ -4,8 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Fragment, type KeyboardEvent, useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
-import { messageOf } from "@/api/http/errors";
-import { streamPrice } from "@/api/http/stream";
+import { messageOf, streamPrice } from "@/api/http";
 import { routingOptionsQuery } from "@/api/queries";
 import type {
   EditPrice,
@@ -25,7 +24,7 @@ import { useTray } from "@/components/tray/tray-context";
 import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { Remaining } from "@/components/ui/remaining";
-import { useBestExperts } from "@/hooks/use-best-experts";
+import { useBestExperts } from "@/hooks/use-experts";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
@@ -65,7 +64,7 @@ function AddExpert({ run, ...props }: AddExpertProps) {
   return (
     <>
       {layers.length > 1 && (
-        <label className="layer-choice dim">
+        <label className="row layer-choice dim">
           Experts of
           <select value={chosen} onChange={(event) => setChosen(event.target.value)}>
             {layers.map((one) => (
@@ -118,7 +117,7 @@ function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps)
       allowsEmptyCollection
       menuTrigger="input"
     >
-      <div className="search">
+      <div className="row search">
         <Icon name="search" />
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- only if it was opened in order to type */}
         <Input placeholder="Label, token, words or id" autoFocus={focusOnOpen} onKeyDown={addFirst} />
@@ -128,7 +127,7 @@ function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps)
           {({ id, hit }: Choice) =>
             hit === null ? (
               <ListBoxItem id={id} textValue={`Expert ${id}`} className="hit">
-                <span className="mono id">{id}</span> <span className="lab dim">this id</span>
+                <span className="mono num ink2">{id}</span> <span className="lab dim">this id</span>
               </ListBoxItem>
             ) : (
               <HitRow id={id} hit={hit} query={text} />
@@ -200,7 +199,7 @@ function Measures({ run, edits, sweepUrl }: MeasuresProps) {
   const isWorking = work.status === "working";
   return (
     <section className="measures" aria-label="Measures of the tray">
-      <div className="measure-actions">
+      <div className="row wrap">
         {edits.some(hasStrength) && sweepUrl !== null && (
           <LinkButton size="small" icon="chart" to={sweepUrl}>
             Suggest a strength
@@ -243,22 +242,17 @@ function EmptyTray({ run }: { readonly run: RunSummary }) {
   const { experts } = useBestExperts(run.name, run.indexed_tokens !== null);
   const suggested = run.indexed_tokens === null ? [] : experts.slice(0, MAX_SUGGESTIONS);
   return (
-    <div className="empty-tray">
+    <div className="ink2 stack empty-tray">
       <p>
         The tray is empty. Search for an expert above, or press <Icon name="plus" /> next to an expert on any page.
       </p>
       {suggested.length > 0 && (
         <>
           <p>Or start with one of these experts, the labelled ones first:</p>
-          <ul className="suggestions">
+          <ul className="expert-list suggestions">
             {suggested.map((row) => (
-              <li key={row.expert}>
-                <ExpertLink
-                  expert={row.expert}
-                  label={row.label}
-                  automatic={row.automatic}
-                  topTokens={row.top_tokens.map((token) => token.text).slice(0, 3)}
-                />
+              <li key={row.expert} className="row">
+                <ExpertLink {...row} topTokens={row.top_tokens} />
               </li>
             ))}
           </ul>
@@ -318,7 +312,7 @@ export function EditList({ run, edits, routing, steered, sweepUrl, onBeforeChang
   const isIndexed = (name = run.name) => runs.some((one) => one.name === name && one.indexed_tokens !== null);
   return (
     <section className="edits" aria-label="Edits">
-      <div className="pane-h wrap">
+      <div className="row pane-h wrap">
         <h2>Tray</h2>
         <span className="note">{isEmpty ? "empty" : formatPlural(edits.length, "edit")}</span>
         <span className="grow" />

@@ -7,19 +7,19 @@ import { Navigate, useLocation } from "react-router";
 import { isEmptyPrompt, routingQuery, sessionQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { usePromptedLink } from "@/components/layout/navigation/use-prompted-link";
+import { usePromptedLink } from "@/components/layout/navigation/pages";
 import { useShare } from "@/components/layout/share";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { usePromptDraft } from "@/components/prompt/prompt-box";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
 import { EmptyState } from "@/components/ui/states";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
-import { rememberPrompt } from "@/lib/browser/last-prompt";
+import { rememberPrompt } from "@/lib/browser/stores";
 import { type Edit, formatEdits } from "@/lib/edits/edits";
-import { continuationPrompt } from "@/lib/text/prompts";
+import { continuationPrompt } from "@/lib/text/kwic";
 
 import { CHAT_TOKENS, ChatView, NO_MESSAGE, withReplies } from "./chat";
 import { NarrowStrengths } from "./edit-card";
@@ -41,14 +41,15 @@ import {
   asReplies,
   bothReplies,
   continuationText,
+  type Generator,
   hasBothTexts,
   isRunning,
   sharedTexts,
   storedGeneration,
+  useGeneration,
   withOriginal,
 } from "./texts/generation";
 import { Streams } from "./texts/streams";
-import { type Generator, useGeneration } from "./texts/use-generation";
 
 import "@/components/prompt/prompt.css";
 import "./steering.css";

@@ -3,15 +3,15 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
 import { routingQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { Button } from "@/components/ui/button";
-import { useDebouncedValue } from "@/hooks/use-debounced-value";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useDebouncedValue } from "@/hooks/use-values";
+import { useIsNarrow } from "@/hooks/use-size";
 import { formatCount, formatPlural } from "@/lib/text/format";
-import { continuationPrompt, lastMessage } from "@/lib/text/prompts";
+import { continuationPrompt, lastMessage } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
 
 import { FindPane } from "./find/find-pane";
@@ -74,7 +74,7 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
           <p className="chat-prompt">
             The reply to <b>“{toOneLine(message, true)}”</b> in the chat, with its chat template.
           </p>
-          <div className="prompt-actions">
+          <div className="row prompt-actions">
             <Button onClick={() => choose(message)}>Use as plain text</Button>
             <Button
               variant={onStop === null ? "primary" : "plain"}

@@ -5,19 +5,18 @@ import { type ReactNode, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
 import { useDeleteSession, useSaveSession } from "@/api/mutations";
 import { sessionQuery, sessionsQuery } from "@/api/queries";
 import type { ExpertRow, RunSummary, SessionSummary, SteeringRequest } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
-import { ExpertLabel } from "@/components/experts/expert-link";
+import { ExpertLabel, shownAutomatic } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
 import { Button, GhostButton, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Failure } from "@/components/ui/states";
-import { useExpertRows } from "@/hooks/use-expert-rows";
+import { useExpertRows } from "@/hooks/use-experts";
 import { describeEdit, editKey } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
@@ -64,7 +63,7 @@ function Card({ session: { id, name, run, prompt, text, ...session }, experts }:
     <li>
       <Link to={sessionUrl(id)} title={`${session.is_chat ? "Chat" : "Text"}, saved on ${date}`}>
         <b>{name}</b>
-        <q>
+        <q className="clamp">
           <span className="dim">{toOneLine(prompt, true)}</span> {session.is_chat && <br />}
           {text === null ? "…" : `${toOneLine(text, true)} …`}
         </q>
@@ -203,14 +202,15 @@ function SaveForm({ run, request, text, onSaved }: SaveProps) {
   const save = useSaveSession(run);
   return (
     <form
-      className="session-save"
+      className="row wrap session-save"
       onSubmit={(event) => {
         event.preventDefault();
         save.mutate({ name, steering: request, text: text() }, { onSuccess: (session) => onSaved(session.id) });
       }}
     >
-      <span className="field">
+      <span className="field grow">
         <input
+          className="grow"
           ref={inputRef}
           aria-label="Session name"
           // eslint-disable-next-line jsx-a11y/no-autofocus -- the popover is opened in order to type the name
@@ -255,7 +255,7 @@ export function OpenedSession({ id, onClose }: { readonly id: string; readonly o
   const { data, error } = useQuery(sessionQuery(id));
   if (id === "") return null;
   return (
-    <p className="opened-session" role="status">
+    <p className="row wrap opened-session" role="status">
       {error !== null && <span className="bad">{messageOf(error)}</span>}
       {data !== undefined && (
         <>

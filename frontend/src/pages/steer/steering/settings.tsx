@@ -6,8 +6,7 @@ import { isEmptyPrompt } from "@/api/queries";
 import type { RoutingResponse, RunSummary, SteeringRequest } from "@/api/types";
 import { describeTrainedK, KSlider } from "@/components/runs/k-slider";
 import { GhostButton, RemoveChip } from "@/components/ui/button";
-import { Code, useCommandFlags } from "@/components/ui/copyable-command";
-import { Icon } from "@/components/ui/icon";
+import { Code, useCommandFlags } from "@/components/ui/copy-button";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { visibleText } from "@/lib/text/token-text";
@@ -75,10 +74,9 @@ interface SectionProps {
 function CollapsibleSection({ title, summary, children }: SectionProps) {
   return (
     <details className="collapsible">
-      <summary>
-        <Icon name="chevronRight" />
+      <summary className="row">
         <b>{title}</b>
-        <span className="dim">{summary}</span>
+        <span className="dim cut">{summary}</span>
       </summary>
       <div className="collapsible-body">{children}</div>
     </details>
@@ -199,7 +197,7 @@ function CodeExport({ run, request, text, params: { code }, setParams }: CodePro
   const isLong = text.length > SHOWN_PROMPT;
   return (
     <section className="code-export" aria-label="Use this in code">
-      <div className="pane-h">
+      <div className="row pane-h">
         <h2>Use this in code</h2>
         {isLong && <span className="note">prompt shortened here, complete when copied</span>}
         <span className="grow" />

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "react-router";
 
-import { streamStrengthSweep } from "@/api/http/stream";
+import { streamStrengthSweep } from "@/api/http";
 import { isEmptyPrompt, showcaseQuery } from "@/api/queries";
 import type {
   ConceptScore,
@@ -91,7 +91,7 @@ function Progress({ progress, strengths }: ProgressProps) {
               ? "Generating"
               : "Scoring the texts";
   return (
-    <label className="dim sweep-progress">
+    <label className="dim row">
       <span>
         {step}
         {tokens > total * PROMPT_SHARE && <Remaining done={tokens} total={total} every={1} />}
@@ -172,7 +172,7 @@ const SMALLEST_END = 0.05;
 const ROOM = 1.05;
 
 function SweepHead({ measures, isSteered }: { readonly measures: readonly Measure[]; readonly isSteered: boolean }) {
-  const ofSteered = !isSteered && <small className="unit">of steered texts</small>;
+  const ofSteered = !isSteered && <small className="unit block">of steered texts</small>;
   return (
     <thead>
       <tr>
@@ -233,7 +233,7 @@ function SweepTable({ rows, suggested, current, shown, describe, onChoose }: Swe
                 {strength === suggested && <span className="chip">suggested</span>}
               </th>
               <td className="sweep-text">
-                <span>{text === undefined ? "" : `…${toOneLine(text, true)}`}</span>
+                <span className="clamp">{text === undefined ? "" : `…${toOneLine(text, true)}`}</span>
               </td>
               {measures.map((measure) => (
                 <td key={measure} data-name={`${MEASURES[measure].name}, ${MEASURES[measure].unit}`}>
@@ -410,7 +410,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
         <NoSweep edits={edits.length} hasPrompt={hasPrompt} />
       ) : (
         <section className="strength-sweep" aria-label="Strength sweep">
-          <div className="pane-h wrap">
+          <div className="row pane-h wrap">
             <h2>
               <Term id="strength_sweep">Strength sweep</Term>
             </h2>

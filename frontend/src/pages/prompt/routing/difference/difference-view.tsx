@@ -11,8 +11,7 @@ import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { axisLimit } from "@/lib/scales/axis-limits";
-import { divergingClass } from "@/lib/scales/colour-scale";
+import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
 import { FoundExpert, isNamed } from "@/pages/prompt/expert-name";
 import { MoreRows } from "@/pages/prompt/routing/foot";
@@ -69,9 +68,9 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
               Score ↓
             </th>
             {shown?.map((pair, i) => (
-              <th key={i} scope="col" className={isChanged(pair) ? "differs" : undefined}>
-                <span className={isChanged(pair) ? "down" : undefined}>{headOf(pair.a)}</span>
-                {isChanged(pair) && <span className="up">{headOf(pair.b)}</span>}
+              <th key={i} scope="col">
+                <span className={isChanged(pair) ? "down block" : undefined}>{headOf(pair.a)}</span>
+                {isChanged(pair) && <span className="up block">{headOf(pair.b)}</span>}
               </th>
             )) ??
               ["First text", "Second text"].map((name) => (
@@ -181,7 +180,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
       <Finding run={run} rows={rows} />
-      <div className="pane-h">
+      <div className="row pane-h">
         <RampLegend
           kind="diverging"
           low={`First text −${formatFixed(end, 1)}`}
@@ -203,7 +202,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
         />
       </div>
       <DifferenceTable pairs={isAligned ? pairs : null} rows={shown} end={end} />
-      <div className="heat-foot">
+      <div className="row wrap heat-foot">
         <p className="dim">{isAligned && alignedNote(pairs)}</p>
         <MoreRows hidden={rows.length - shown.length} setParams={setParams} />
       </div>

@@ -12,16 +12,13 @@ import {
   useState,
 } from "react";
 
-import { shownAutomatic } from "@/components/experts/automatic-label";
-import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
+import { ExpertLabel, ExpertLink, shownAutomatic } from "@/components/experts/expert-link";
 import { Term } from "@/components/terms/term";
-import { useTips } from "@/components/tokens/tip-layer";
-import { TokenChip } from "@/components/tokens/token-chip";
-import { tokenEvents } from "@/components/tokens/token-events";
-import { TipFacts, TokenTip } from "@/components/tokens/token-tip";
+import { hideTip, showTip } from "@/components/tokens/tip-layer";
+import { TipFacts, TokenChip, TokenTip } from "@/components/tokens/token-chip";
+import { tokenEvents } from "@/components/tokens/token-text";
 import { ScrollBox } from "@/components/ui/scroll-box";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
-import { useWidth } from "@/hooks/use-width";
+import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed } from "@/lib/text/format";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
@@ -299,7 +296,6 @@ function useScrollToLock(box: Box, offsets: readonly number[], column: number) {
 }
 
 function useEvents({ columns, rows, predicted, onPreview, onLock }: HeatMapProps) {
-  const tips = useTips();
   return useMemo(() => {
     const tipAt = ({ position, expert }: RoutingLock) => {
       const column = columns.find((candidate) => candidate.position === position);
@@ -313,13 +309,13 @@ function useEvents({ columns, rows, predicted, onPreview, onLock }: HeatMapProps
     };
     return heatEvents({
       onEnter: (cell, element) => {
-        tips.show(element, tipAt(cell));
+        showTip(element, tipAt(cell));
         onPreview(cell.position);
       },
-      onLeave: tips.hide,
+      onLeave: hideTip,
       onLock,
     });
-  }, [columns, onLock, onPreview, predicted, rows, tips]);
+  }, [columns, onLock, onPreview, predicted, rows]);
 }
 
 export const HeatMap = memo(function HeatMap(props: HeatMapProps) {

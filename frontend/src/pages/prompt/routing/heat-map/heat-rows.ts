@@ -1,9 +1,9 @@
 /** Data of the heat map: rows, their order, the colour scale, and columns by token length. */
 
 import type { PredictedToken, RoutedExpert, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
+import { shownAutomatic } from "@/components/experts/expert-link";
 import type { FigureTable } from "@/components/plots/figure";
-import { axisLimit } from "@/lib/scales/axis-limits";
+import { axisLimit } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/text/format";
 import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
 

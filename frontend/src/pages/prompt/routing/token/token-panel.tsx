@@ -13,8 +13,7 @@ import type {
   RoutingResponse,
   RunSummary,
 } from "@/api/types";
-import { ActivationCell } from "@/components/experts/activation-cell";
-import { ExpertLabel } from "@/components/experts/expert-link";
+import { ActivationCell, ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
 import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
@@ -50,7 +49,7 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
   const bar = (probability: number) => ({ width: `${(100 * probability) / largestProbability}%` });
   return (
     <section className="next-token" aria-busy={token === undefined}>
-      <div className="pane-h">
+      <div className="row pane-h">
         <h2>Next token</h2>
       </div>
       <table>
@@ -75,11 +74,11 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
                 <TokenChip text={next.text} />
               </td>
               <td className="b">
-                <i style={bar(next.original)} />
+                <i className="bar-mark" style={bar(next.original)} />
               </td>
               <td className="num">{formatProbability(next.original)}</td>
               <td className="b x">
-                <i style={bar(next.replaced)} />
+                <i className="bar-mark" style={bar(next.replaced)} />
               </td>
               <td className="num">{formatProbability(next.replaced)}</td>
               <Change {...next} />
@@ -128,7 +127,7 @@ export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false
   const { expert, activation, share } = routed;
   return (
     <li className={isLocked ? "rowlk" : undefined}>
-      <Link className="lab" to={pageLinks(run).expert(expert)}>
+      <Link className="lab cut" to={pageLinks(run).expert(expert)}>
         <ExpertLabel
           label={info?.label ?? null}
           automatic={info?.automatic}
@@ -179,7 +178,7 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
           />
         ))}
       </ul>
-      <div className="more">
+      <div className="row more">
         {active.length > MAX_EXPERTS && (
           <button type="button" className="link" aria-expanded={isExpanded} onClick={() => setExpanded(!isExpanded)}>
             {isExpanded ? "Fewer experts" : `${active.length - shown.length} more experts`}
@@ -199,7 +198,7 @@ export function TokenPanel(props: PanelProps) {
   return (
     <aside className="token-panel" aria-label="Token details" data-locked={lock !== null}>
       <section>
-        <div className="pane-h">
+        <div className="row pane-h">
           <h2>
             {lock === null ? "Token" : "Locked"}: <TokenChip text={column.token.text} />
           </h2>

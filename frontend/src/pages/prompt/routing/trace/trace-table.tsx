@@ -6,11 +6,10 @@ import { type CSSProperties, type ReactNode, type RefObject, useEffect, useMemo,
 import { directEffectsQuery } from "@/api/queries";
 import type { PredictedToken } from "@/api/types";
 import { Term } from "@/components/terms/term";
-import { useTips } from "@/components/tokens/tip-layer";
+import { hideTip, showTip } from "@/components/tokens/tip-layer";
 import { Promoted, wordsFirst } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/scroll-box";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
-import { useWidth } from "@/hooks/use-width";
+import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatProbability } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";
@@ -86,7 +85,7 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
       aria-pressed={isChosen}
       style={{ "--fill": `${(100 * cell.activation) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties}
     >
-      <span className="name">
+      <span className="name clamp">
         <ExpertName info={row.info} />
       </span>
       <small className="mono">{row.expert}</small>
@@ -96,7 +95,6 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
 }
 
 function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableProps) {
-  const tips = useTips();
   return useMemo(() => {
     const find = (position: number, run: string | undefined) => {
       const layer = layers.find((one) => one.run === run);
@@ -109,7 +107,7 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
         const isCell = layer !== undefined && traced !== undefined;
         const index = element.closest<HTMLTableCellElement>("td, th")?.cellIndex ?? 0;
         const lowest = element.closest("table")?.tFoot?.rows[0]?.cells[index];
-        tips.show(
+        showTip(
           element,
           isCell ? (
             <TracedTip run={layer.run} prompt={prompt} column={column} row={traced.row} />
@@ -120,11 +118,11 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
           lowest, // below it, over no cell of the table
         );
       },
-      onLeave: tips.hide,
+      onLeave: hideTip,
       onLock: ({ position, expert }, { dataset: { run } }) =>
         onChoose(position, expert === null || run === undefined ? null : { run, position, expert }),
     });
-  }, [prompt, columns, layers, onChoose, predicted, tips]);
+  }, [prompt, columns, layers, onChoose, predicted]);
 }
 
 /** The most probable next token of the original model and, where it differs, with the layers replaced. */

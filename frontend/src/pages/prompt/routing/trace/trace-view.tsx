@@ -3,13 +3,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
 
-import { circuitEffectsQuery } from "@/api/circuits";
-import { messageOf } from "@/api/http/errors";
+import { messageOf } from "@/api/http";
+import { circuitEffectsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
-import { haveSameStart } from "@/components/runs/pick-layer-runs";
+import { haveSameStart } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -87,7 +87,7 @@ interface PathProps {
 function Path({ column: { position, token }, layers, predicted, method }: PathProps) {
   return (
     <aside className="trace-path" aria-label="Path of the token">
-      <div className="pane-h">
+      <div className="row pane-h">
         <h2>
           Path of <TokenChip text={token.text} />
         </h2>
@@ -184,7 +184,7 @@ function useChosen({ lock, of }: RoutingState["params"]): TracedCell | null {
 }
 
 const Legend = () => (
-  <div className="pane-h">
+  <div className="row pane-h">
     <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
     <span className="ramp">
       <i>
@@ -244,7 +244,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
       {column !== undefined && (
         <Path column={column} layers={layers.toReversed()} predicted={predicted} method={`${layers.length} layers`} />
       )}
-      <div className="heat-foot">
+      <div className="row wrap heat-foot">
         <Notes
           runs={runs.filter(({ name }) => layers.some(({ run }) => run === name))}
           layers={layers.length}

@@ -4,12 +4,10 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { Link } from "react-router";
 
-import { findQuery, pricesQuery } from "@/api/find";
-import { routingOptionsQuery } from "@/api/queries";
+import { findQuery, pricesQuery, routingOptionsQuery } from "@/api/queries";
 import type { FindRequest, FindResponse, FoundExpert, RoutedExpertInfo, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { pageLinks } from "@/components/runs/page-links";
-import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { pageLinks, pickLayerRuns } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { steeredTurns } from "@/components/prompt/turns-param";
 import { useTray } from "@/components/tray/tray-context";

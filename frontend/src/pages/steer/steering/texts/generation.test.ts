@@ -3,21 +3,21 @@ import { describe, expect, it } from "vitest";
 import type { Variant, DoneEvent, StartEvent, TokenEvent, Turn } from "@/api/types";
 
 import {
-  reduceEvents,
+  asReplies,
+  bothReplies,
+  continuationText,
   describeProgress,
-  requested,
   ended,
+  expectedCharacters,
   failed,
   isGrowing,
   isRunning,
   meanKl,
   NO_GENERATION,
-  asReplies,
-  bothReplies,
-  stopped,
-  continuationText,
-  expectedCharacters,
+  reduceEvents,
+  requested,
   sharedTexts,
+  stopped,
   storedGeneration,
 } from "./generation";
 

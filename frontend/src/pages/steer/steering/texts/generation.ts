@@ -1,5 +1,8 @@
-/** State of a generation: baseline and steered texts, updated from a stream of events. */
+/** A generation: baseline and steered texts, updated from a stream of events. A new one cancels the one before. */
 
+import { useCallback, useEffect, useRef, useState } from "react";
+
+import { messageOf, streamSteering } from "@/api/http";
 import type {
   DoneEvent,
   SnapshotRequest,
@@ -272,3 +275,70 @@ export function sharedTexts(
   const texts = { baseline: of("baseline"), steered: of("steered") };
   return { kind: "steering", request, original_turns: [...(original ?? [])], ...texts, kl_nats: kl };
 }
+
+/** Events within this interval are rendered together. */
+const RENDER_INTERVAL_MS = 30;
+
+/** Feeds the events of a generation to `update`, tokens a few times per second. */
+async function consumeStream(
+  run: string,
+  request: SteeringRequest,
+  signal: AbortSignal,
+  update: (change: (state: Generation) => Generation) => void,
+): Promise<void> {
+  let events: SteeringEvent[] = [];
+  let flushedAt = 0;
+  const flush = () => {
+    const [ready, now] = [events, performance.now()];
+    events = [];
+    flushedAt = now;
+    if (ready.length > 0) update((state) => reduceEvents(state, ready, now));
+  };
+  try {
+    for await (const event of streamSteering(run, request, signal)) {
+      events.push(event);
+      if (event.event !== "token" || performance.now() - flushedAt > RENDER_INTERVAL_MS) flush();
+    }
+    flush();
+    update(ended);
+  } catch (error) {
+    flush();
+    if (!signal.aborted) update((state) => failed(state, messageOf(error)));
+  }
+}
+
+export function useGeneration(run: string) {
+  const [generation, setGeneration] = useState<Generation>(NO_GENERATION);
+  const controllerRef = useRef<AbortController | null>(null);
+  const start = useCallback(
+    (request: SteeringRequest) => {
+      controllerRef.current?.abort();
+      const controller = new AbortController();
+      controllerRef.current = controller;
+      setGeneration(requested);
+      void consumeStream(run, request, controller.signal, (change) => {
+        if (controllerRef.current === controller) setGeneration(change);
+      });
+    },
+    [run],
+  );
+  const stop = useCallback(() => {
+    controllerRef.current?.abort();
+    setGeneration(stopped);
+  }, []);
+  /** Back to no text. */
+  const clear = useCallback(() => {
+    controllerRef.current?.abort();
+    setGeneration(NO_GENERATION);
+  }, []);
+  useEffect(
+    () => () => {
+      controllerRef.current?.abort();
+      controllerRef.current = null;
+    },
+    [],
+  );
+  return { generation, start, stop, clear };
+}
+
+export type Generator = ReturnType<typeof useGeneration>;

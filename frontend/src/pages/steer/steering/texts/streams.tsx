@@ -3,14 +3,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
 
-import { ApiError, NO_RESPONSE } from "@/api/http/errors";
+import { ApiError, NO_RESPONSE } from "@/api/http";
 import { healthQuery } from "@/api/queries";
 import type { Variant } from "@/api/types";
 import { Term } from "@/components/terms/term";
-import { StreamTip } from "@/components/tokens/alternatives-tip";
+import { StreamTip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { useTips } from "@/components/tokens/tip-layer";
-import { TokenStrip } from "@/components/tokens/token-strip";
+import { hideTip, showTip } from "@/components/tokens/tip-layer";
+import { TokenStrip } from "@/components/tokens/token-text";
 import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState } from "@/components/ui/states";
@@ -74,15 +74,14 @@ interface TextProps extends StreamPaneProps {
 /** Shows a locked token's tooltip while no other token is hovered. */
 function useLockedTip({ variant, sample, continuation, lock, hovered }: TextProps) {
   const box = useRef<HTMLDivElement>(null);
-  const tips = useTips();
   const position = lock?.variant === variant && lock.sample === sample ? lock.position : null;
   const token = position === null || hovered !== null ? undefined : continuation.tokens[position];
   useEffect(() => {
     const anchor = token && box.current?.querySelector(`[data-token="${position}"]`);
     if (token === undefined || anchor == null) return undefined;
-    tips.show(anchor, <StreamTip token={token} />, "locked");
-    return tips.hide;
-  }, [position, tips, token]);
+    showTip(anchor, <StreamTip token={token} />, "locked");
+    return hideTip;
+  }, [position, token]);
   return { box, position };
 }
 
@@ -93,7 +92,7 @@ function ContinuationText(props: TextProps) {
     history === undefined ? { pieces: continuation.pieces, styles: [] } : markdownPieces(continuation.pieces);
   return (
     <div ref={box} className="stream-text" data-outdated={generation.isOutdated || undefined}>
-      <span className="stream-prompt">{markBoundaries(shownEnd(prompt))}</span>
+      <span className="dim">{markBoundaries(shownEnd(prompt))}</span>
       <TokenStrip
         className="stream-tokens"
         label={`${NAMES[variant]} text`}
@@ -124,7 +123,7 @@ function StreamPane(props: StreamPaneProps) {
   const { continuations } = generation[variant];
   return (
     <section className="stream-pane" aria-label={NAMES[variant]} aria-busy={isRunning(generation)}>
-      <div className="pane-h">
+      <div className="row pane-h">
         <h2>{NAMES[variant]}</h2>
         {badge}
         <span className="grow" />
@@ -141,7 +140,7 @@ function StreamPane(props: StreamPaneProps) {
       </div>
       {history}
       {generation.status === "stored" && variant === "baseline" && (
-        <p className="dim">
+        <p className="dim row wrap">
           The baseline is generated on request.{" "}
           <Button size="small" variant="primary" onClick={onGenerate}>
             Generate both texts
@@ -217,7 +216,7 @@ export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, on
       {generation.failure !== null && <Failed failure={generation.failure} onRetry={onGenerate} />}
       {(generation.failure === null || hasBothTexts(generation)) && (
         <>
-          <div className="stream-head">
+          <div className="row wrap stream-head">
             {generation.status === "stored" ? (
               <span className="dim">Tokens are shaded once they are generated.</span>
             ) : (

@@ -1,6 +1,6 @@
 /** The tray, as seen from the current run. */
 
-import { createContext, type ReactNode, useContext, useEffect, useMemo, useState, useSyncExternalStore } from "react";
+import { useEffect, useMemo, useSyncExternalStore } from "react";
 
 import { useCurrentRun } from "@/components/runs/current-run";
 import { editsParam, readParams, textParam } from "@/hooks/use-url-state";
@@ -15,21 +15,25 @@ import {
   withRuns,
 } from "@/lib/edits/tray";
 
-const TrayContext = createContext<TrayStore | null>(null);
 const URL_PARAMS = { run: textParam(null), edits: editsParam };
 
+let opened: TrayStore | null = null;
+
 /** A link with edits fills the tray once, on loading the page. */
-function openStore(): TrayStore {
+function trayStore(): TrayStore {
+  if (opened !== null) return opened;
   const { run, edits } = readParams(URL_PARAMS, window.location.search);
   const linked = run === null ? edits : withRuns(edits, run);
-  return createTrayStore(window.sessionStorage, window.localStorage, linked);
+  opened = createTrayStore(window.sessionStorage, window.localStorage, linked);
+  return opened;
 }
 
 /** On Steering the URL holds the edits, so that two tabs can steer differently. */
 const isSteering = () => window.location.pathname.startsWith("/steering");
 
-export function TrayProvider({ children }: { readonly children: ReactNode }) {
-  const [store] = useState(openStore);
+/** Follows the experts that other tabs collect. Once per page. */
+export function useSharedTray(): void {
+  const store = trayStore();
   const { name } = useCurrentRun();
   useEffect(() => {
     // Edits from a link without a run belong to the run that it opens.
@@ -42,7 +46,6 @@ export function TrayProvider({ children }: { readonly children: ReactNode }) {
     window.addEventListener("storage", onStorage);
     return () => window.removeEventListener("storage", onStorage);
   }, [store]);
-  return <TrayContext value={store}>{children}</TrayContext>;
 }
 
 export interface Tray {
@@ -60,8 +63,7 @@ export interface Tray {
 const NO_EDITS: readonly Edit[] = [];
 
 export function useTray(): Tray {
-  const store = useContext(TrayContext);
-  if (store === null) throw new Error("useTray needs a TrayProvider above it");
+  const store = trayStore();
   const { summary, runs } = useCurrentRun();
   const all = useSyncExternalStore(store.subscribe, store.read);
   const { shown: edits, hidden } = useMemo(

@@ -1,6 +1,6 @@
-/** Whether the layout is the narrow one, with tabs, where table rows open a sheet. */
+/** Sizes of the window and of elements. */
 
-import { useSyncExternalStore } from "react";
+import { type RefObject, useLayoutEffect, useState, useSyncExternalStore } from "react";
 
 import { pageScale } from "@/lib/browser/presentation";
 
@@ -17,4 +17,19 @@ export const useRoom = (widths: readonly number[]): number =>
 
 export function useIsNarrow(): boolean {
   return useSyncExternalStore(subscribe, () => window.innerWidth <= WIDTH * pageScale());
+}
+
+export function useWidth(element: RefObject<HTMLElement | null>): number {
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    const { current } = element;
+    if (current === null) return undefined;
+    const update = () => setWidth(current.clientWidth);
+    // An observer reports only after the first paint.
+    update();
+    const observer = new ResizeObserver(update);
+    observer.observe(current);
+    return () => observer.disconnect();
+  }, [element]);
+  return width;
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { ExpertRow } from "@/api/types";
 
-import { rankExperts } from "./use-best-experts";
+import { rankExperts } from "./use-experts";
 
 function row(expert: number, entropy: number, tokens: string[], label: string | null = null): ExpertRow {
   return {

@@ -1,0 +1,78 @@
+/** Values outside React that components subscribe to: the prompt of the page visited last, and the colour theme. */
+
+export interface Listeners {
+  readonly notify: () => void;
+  readonly subscribe: (listener: () => void) => () => void;
+}
+
+export function createListeners(): Listeners {
+  const listeners = new Set<() => void>();
+  return {
+    notify: () => listeners.forEach((listener) => listener()),
+    subscribe: (listener) => {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+  };
+}
+
+const PROMPT_KEY = "mxd-prompt";
+const promptListeners = createListeners();
+let prompt = sessionStorage.getItem(PROMPT_KEY) ?? "";
+
+export const lastPrompt = (): string => prompt;
+
+export function rememberPrompt(text: string): void {
+  if (text === prompt) return;
+  prompt = text;
+  sessionStorage.setItem(PROMPT_KEY, text);
+  promptListeners.notify();
+}
+
+export const subscribePrompt = promptListeners.subscribe;
+
+const THEMES = ["auto", "light", "dark"] as const;
+export type Theme = (typeof THEMES)[number];
+
+const THEME_KEY = "mxd-theme";
+const themeListeners = createListeners();
+
+export function currentTheme(): Theme {
+  const stored = window.localStorage.getItem(THEME_KEY);
+  return THEMES.find((theme) => theme === stored) ?? "auto";
+}
+
+/** Set the theme on the document element, where the stylesheet reads it. */
+function applyTheme(theme: Theme): void {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
+export function chooseTheme(theme: Theme): void {
+  if (theme === "auto") window.localStorage.removeItem(THEME_KEY);
+  else window.localStorage.setItem(THEME_KEY, theme);
+  applyTheme(theme);
+  themeListeners.notify();
+}
+
+function systemScheme(): MediaQueryList {
+  return window.matchMedia("(prefers-color-scheme: dark)");
+}
+
+/** Call `listener` when the theme may have changed: another choice, or another system theme. */
+export function subscribeTheme(listener: () => void): () => void {
+  const system = systemScheme();
+  const unsubscribe = themeListeners.subscribe(listener);
+  system.addEventListener("change", listener);
+  return () => {
+    unsubscribe();
+    system.removeEventListener("change", listener);
+  };
+}
+
+/** The theme in effect. */
+export function resolvedTheme(): "light" | "dark" {
+  const theme = currentTheme();
+  if (theme !== "auto") return theme;
+  return systemScheme().matches ? "dark" : "light";
+}
