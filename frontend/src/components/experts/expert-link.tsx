@@ -7,7 +7,7 @@ import type { AutomaticLabel } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { definitionHandlers } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
+import { PlusButton } from "@/components/tray/tray-context";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/text/format";
 

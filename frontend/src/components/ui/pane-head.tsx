@@ -1,4 +1,6 @@
-import type { ReactNode } from "react";
+/** Parts of panes: the heading, and a box that scrolls sideways, with a line that says so while columns are hidden. */
+
+import { type ReactNode, type Ref, useCallback, useImperativeHandle, useLayoutEffect, useRef, useState } from "react";
 
 import { Term } from "@/components/terms/term";
 import type { TermId } from "@/lib/text/glossary";
@@ -22,5 +24,57 @@ export function PaneHead({ title, term, note, wrap = false, children }: PaneHead
       <span className="grow" />
       {children}
     </div>
+  );
+}
+
+interface ScrollBoxProps {
+  readonly className: string;
+  readonly label: string;
+  readonly children: ReactNode;
+  readonly ref?: Ref<HTMLDivElement>;
+  readonly onScroll?: () => void;
+}
+
+export function ScrollBox({ className, label, children, ref, onScroll }: ScrollBoxProps) {
+  const box = useRef<HTMLDivElement>(null);
+  useImperativeHandle<HTMLDivElement | null, HTMLDivElement | null>(ref, () => box.current, []);
+  const [cut, setCut] = useState("");
+  const update = useCallback(() => {
+    if (box.current === null) return;
+    const { scrollLeft, clientWidth, scrollWidth } = box.current;
+    const isCut = { left: scrollLeft > 1, right: scrollWidth - clientWidth - scrollLeft > 1 };
+    setCut((["left", "right"] as const).filter((side) => isCut[side]).join(" and "));
+    onScroll?.();
+  }, [onScroll]);
+  useLayoutEffect(() => {
+    if (box.current === null) return undefined;
+    const observer = new ResizeObserver(update);
+    observer.observe(box.current);
+    for (const child of box.current.children) observer.observe(child);
+    // Other rows or columns may leave both sizes as they are.
+    const contents = new MutationObserver(update);
+    contents.observe(box.current, { childList: true, characterData: true, subtree: true });
+    return () => {
+      observer.disconnect();
+      contents.disconnect();
+    };
+  }, [update]);
+  return (
+    <>
+      <div
+        ref={box}
+        className={className}
+        data-cut={cut.endsWith("right") || undefined}
+        data-scrolled={cut.startsWith("left") || undefined}
+        // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+        tabIndex={0}
+        role="region"
+        aria-label={label}
+        onScroll={update}
+      >
+        {children}
+      </div>
+      <p className="scroll-cue dim">{cut !== "" && `More columns to the ${cut}: scroll sideways`}</p>
+    </>
   );
 }

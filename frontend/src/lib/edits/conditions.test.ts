@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { ALWAYS, describeCondition, formatCondition, parseCondition } from "./conditions";
+import { ALWAYS, describeCondition, formatCondition, parseCondition } from "./edits";
 
 const FULL = '@when:12>median@when:other-run/3<=0.5@generated@first:20@ramp:5@fade:9@until:"a@b, \\"c\\"\\n"';
 

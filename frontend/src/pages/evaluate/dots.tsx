@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import type { Cell as Value, Head, Table } from "@/api/types";
 import { Described, LinkedText, Term } from "@/components/terms/term";
-import { ScrollBox } from "@/components/ui/scroll-box";
+import { ScrollBox } from "@/components/ui/pane-head";
 import { formatFixed } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 

@@ -81,7 +81,7 @@ export function Layers({ run, chosen, onChoose, children }: LayersProps) {
   return (
     <div className="row wrap band layers">
       {together.length > 0 && (
-        <div role="group" aria-label="Layers" className="row wrap layer-chips">
+        <div role="group" aria-label="Layers" className="row wrap">
           <span className="dim">{chosen === null ? "Layer" : "Layers"}</span>
           {chips}
         </div>

@@ -14,7 +14,7 @@ import {
   statusName,
 } from "@/components/runs/run-labels";
 import { type ChangeSorting, SortHeader, type Sorting } from "@/components/table/sort-header";
-import { ScrollBox } from "@/components/ui/scroll-box";
+import { ScrollBox } from "@/components/ui/pane-head";
 import { useNow } from "@/hooks/use-values";
 import { choiceParam } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
@@ -250,7 +250,7 @@ function GroupRow({ group, columns }: { readonly group: RunGroup; readonly colum
   return (
     <tr className="r-group">
       <th scope="rowgroup" colSpan={columns}>
-        Layer {group.layer}
+        Layer {group.layer}{" "}
         {one !== undefined && other !== undefined && (
           <>
             <span className="unit">

@@ -83,9 +83,7 @@ export function FiresOn({ run, row, marker }: FiresOnProps) {
         note={`${formatShare(row.density)} % of tokens, ${formatCount(active)} of ${formatCompact(run.indexed_tokens ?? 0)}`}
       />
       {active < FEW_TOKENS && (
-        <p className="too-few">
-          Active on only {formatPlural(active, "indexed token")}: too few to say what it responds to.
-        </p>
+        <p>Active on only {formatPlural(active, "indexed token")}: too few to say what it responds to.</p>
       )}
       <div className="answer-halves">
         <TopTokens tokens={row.top_tokens} />

@@ -223,7 +223,7 @@ interface ScoresProps {
 
 function Scores({ automatic, interval }: ScoresProps) {
   const { balanced_accuracy: accuracy, precision, recall, test_examples: examples } = automatic;
-  if (accuracy === null) return <p className="ink2 ablation-note">Not tested.</p>;
+  if (accuracy === null) return <p className="ink2">Not tested.</p>;
   // Only rule-based labels have an interval, and are tested on a sample of tokens.
   const isRule = interval !== null;
   return (
@@ -248,12 +248,12 @@ function Scores({ automatic, interval }: ScoresProps) {
           </>
         )}
       </dl>
-      <p className="ink2 ablation-note">
+      <p className="ink2">
         Balanced accuracy (0.5 is chance): on {examples} held-out examples
         {isRule ? " and on inactive tokens. Its interval (95 %, Wilson) is over the examples." : "."}
       </p>
       {isRule && (
-        <p className="ink2 ablation-note">
+        <p className="ink2">
           Precision and recall: on held-out tokens, weak activations included. Their number is not stored, so there is
           no interval.
         </p>
@@ -269,10 +269,8 @@ export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
     <section>
       <PaneHead title="Automatic label" term="automatic_label" note={automatic.label} />
       <Scores automatic={automatic} interval={detail.accuracy_interval} />
-      {!automatic.is_clear && (
-        <p className="ink2 ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>
-      )}
-      {label !== null && <p className="ink2 ablation-note">The user label is not tested.</p>}
+      {!automatic.is_clear && <p className="ink2">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>}
+      {label !== null && <p className="ink2">The user label is not tested.</p>}
     </section>
   );
 }
@@ -337,7 +335,7 @@ export function CausalImportance({ run, expert }: { readonly run: string; readon
     <section>
       <PaneHead title="Causal importance" note={`nats, ${formatCount(ablation.examples)} examples`} />
       <EffectsTable ablation={ablation} />
-      <p className="ink2 ablation-note">
+      <p className="ink2">
         Baselines: a random expert of the same density, a random direction. Means without intervals: a loss change as
         small as the random expert’s is noise. <Term id="input_dependence">Input dependence</Term>{" "}
         {formatPercent(ablation.input_dependence, 0)}&nbsp;%.
@@ -400,7 +398,7 @@ const gainRow = ({ dimension, scaling, relative }: ExpertMap["largest_scalings"]
 function MatrixSvd({ map }: { readonly map: ExpertMap }) {
   return (
     <>
-      <p className="ink2 ablation-note">
+      <p className="ink2">
         <Term id="stable_rank">Stable rank</Term> <b>{formatFixed(map.stable_rank, 1)}</b>.
         {map.small_scaling_share !== null &&
           ` ${formatPercent(map.small_scaling_share, 1)} % of the output dimensions have a gain near zero.`}
@@ -426,7 +424,7 @@ function MatrixSvd({ map }: { readonly map: ExpertMap }) {
             />
           ))}
       </div>
-      <p className="ink2 ablation-note">
+      <p className="ink2">
         Computed from the weights alone. Tokens: final norm and unembedding applied to the direction. Later layers are
         ignored, so in early layers the tokens often mean little. Relative to RMS: |c| divided by its root mean square
         over all experts in that dimension; below 0.1 counts as near zero.

@@ -73,7 +73,7 @@ function Range({ bin, isSingle }: { readonly bin: ActivationBin; readonly isSing
   return (
     <>
       <h3 className={isSingle ? "sr" : ""}>{isTop ? "Top" : `Bin ${bin.bin}`}</h3>
-      <span className="range">
+      <span className="ink2">
         {formatFixed(bin.low)} to {formatFixed(bin.high)}
       </span>
       {isTop ? (

@@ -179,7 +179,7 @@ function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
     if (text.trim() !== "") tag.mutate({ tag: text.trim(), isTagged: true }, { onSuccess: () => setText("") });
   };
   return (
-    <form className="row wrap expert-tags" aria-label="Tags" onSubmit={submit}>
+    <form className="row wrap" aria-label="Tags" onSubmit={submit}>
       {tags.map((name) => (
         <span key={name} className="chip">
           <Link to={links.page("experts", { tag: name })}>{name}</Link>

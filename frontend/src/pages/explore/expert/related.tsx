@@ -17,7 +17,7 @@ import type {
 import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import { PlusButton } from "@/components/tray/plus-button";
+import { PlusButton } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
@@ -189,7 +189,7 @@ export function Recurrence({ recurrence, row }: { readonly recurrence: ExpertRec
           ))}
         </table>
       )}
-      <p className="ink2 ablation-note">
+      <p className="ink2">
         Found again: each is the other’s best match, and both cosines exceed chance. Compared on {formatCount(tokens)}{" "}
         tokens; experts need {formatCount(min_tokens)} active ones.
         {matches.some(({ is_indexed: hasPage }) => !hasPage) && " Runs without a link have no index here."}
@@ -247,7 +247,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
       {isPending && <LoadingState label="Loading similar experts" rows={5} />}
       {data !== undefined && isCoactive && (
         <>
-          <p className="ink2 ablation-note">
+          <p className="ink2">
             <Explanation data={data} />
           </p>
           <Companions expert={expert} data={data} />
@@ -255,7 +255,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
       )}
       {data !== undefined && !isCoactive && (
         <>
-          <p className="ink2 ablation-note">
+          <p className="ink2">
             {data.active_tokens !== null &&
               `Counted on ${formatPlural(data.active_tokens, "token")} of a sample on which it is active${data.enough_tokens ? "" : ": too few to rely on"}. `}
             {data.p95 !== null && `95th percentile over all other experts: ${formatFixed(data.p95)}.`}

@@ -15,7 +15,7 @@ import { SortHeader } from "@/components/table/sort-header";
 import { subscribeWindowPosition, VirtualRows, windowPosition } from "@/components/table/virtual-rows";
 import { ColumnTerm } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
+import { PlusButton } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useRoom } from "@/hooks/use-size";

@@ -10,7 +10,7 @@ import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
 import { isWholeWord, Promoted } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
+import { PlusButton } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";

@@ -2,7 +2,7 @@
 
 import type { EditPrice, ExpertRow, RoutingResponse } from "@/api/types";
 import type { SliderTick } from "@/components/ui/slider";
-import { type Edit, type EditMode, NEUTRAL_STRENGTH, type StrengthEdit, strengthDigits } from "@/lib/edits/edits";
+import { type Edit, type EditMode, NEUTRAL_STRENGTH, strengthDigits, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import type { VariantText } from "./texts/generation";
 

@@ -13,8 +13,7 @@ import {
   type UrlState,
   type Values,
 } from "@/hooks/use-url-state";
-import { ALWAYS } from "@/lib/edits/conditions";
-import { type Edit, toHttpEdit } from "@/lib/edits/edits";
+import { ALWAYS, type Edit, toHttpEdit } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
 
 /** A locked token: variant, sample and position. */

@@ -9,7 +9,7 @@ import { useShare } from "@/components/layout/share";
 import { effectiveK } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { ScrollBox } from "@/components/ui/scroll-box";
+import { ScrollBox } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";

@@ -17,7 +17,7 @@ import { Term } from "@/components/terms/term";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
 import { TipFacts, TokenChip, TokenTip } from "@/components/tokens/token-chip";
 import { tokenEvents } from "@/components/tokens/token-text";
-import { ScrollBox } from "@/components/ui/scroll-box";
+import { ScrollBox } from "@/components/ui/pane-head";
 import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed } from "@/lib/text/format";

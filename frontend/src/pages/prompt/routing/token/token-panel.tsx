@@ -18,7 +18,7 @@ import { pageLinks } from "@/components/runs/page-links";
 import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Promoted, TokenChip, wordsFirst } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
+import { PlusButton } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
 import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";

@@ -8,7 +8,7 @@ import type { PredictedToken } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
 import { Promoted, wordsFirst } from "@/components/tokens/token-chip";
-import { ScrollBox } from "@/components/ui/scroll-box";
+import { ScrollBox } from "@/components/ui/pane-head";
 import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatProbability } from "@/lib/text/format";

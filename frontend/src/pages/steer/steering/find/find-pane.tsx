@@ -12,7 +12,7 @@ import { Term } from "@/components/terms/term";
 import { steeredTurns } from "@/components/prompt/turns-param";
 import { useTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
-import { ScrollBox } from "@/components/ui/scroll-box";
+import { ScrollBox } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
 import { describeEdit, type Edit } from "@/lib/edits/edits";

@@ -1,8 +1,9 @@
-/** The tray, as seen from the current run. */
+/** The tray, as seen from the current run, and the button that adds an expert to it. */
 
 import { useEffect, useMemo, useSyncExternalStore } from "react";
 
 import { useCurrentRun } from "@/components/runs/current-run";
+import { Icon } from "@/components/ui/icon";
 import { editsParam, readParams, textParam } from "@/hooks/use-url-state";
 import { type Edit, newEdit } from "@/lib/edits/edits";
 import {
@@ -88,4 +89,33 @@ export function useTray(): Tray {
       has(expert, expertRun) ? remove(expert, expertRun) : put(newEdit(expert, other(expertRun)));
     return { edits, has, toggle, put, remove, replaceAll };
   }, [edits, hidden, summary, store]);
+}
+
+interface PlusButtonProps {
+  readonly expert: number;
+  /** The expert's run; by default the current one. */
+  readonly run?: string | undefined;
+  /** Reason why the button is disabled, shown as its tooltip. */
+  readonly disabledReason?: string;
+}
+
+export function PlusButton({ expert, run, disabledReason }: PlusButtonProps) {
+  const tray = useTray();
+  const isInTray = tray.has(expert, run);
+  return (
+    <button
+      type="button"
+      className={isInTray ? "plus in" : "plus"}
+      aria-pressed={isInTray}
+      aria-label={`Expert ${expert} in the tray`}
+      title={disabledReason ?? (isInTray ? "Remove from tray" : "Add to tray")}
+      disabled={disabledReason !== undefined}
+      onClick={(event) => {
+        event.stopPropagation();
+        tray.toggle(expert, run);
+      }}
+    >
+      <Icon name={isInTray ? "check" : "plus"} />
+    </button>
+  );
 }
