@@ -69,7 +69,8 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "containers: privileges, limits, volumes": (60, ("tests/test_structure.py",)),
 }
 """Attack -> the most seconds that one case may take, and files of tests."""
-RECORDER = "tests.faults.record"
+RECORDER = "scripts.attacks"
+"""This file as a plugin of pytest."""
 COLUMNS = ("attack", "cases", "failures", "slowest answer, s", "limit, s")
 Row = tuple[str, int, int, float, float]
 
@@ -117,6 +118,41 @@ def _recorded(*words: str) -> Any:
         if not file.exists():
             raise SystemExit("pytest ended without a result; its error is above.")
         return json.loads(file.read_text())
+
+
+# ---------------------------------------------------------------- in pytest's process
+
+TOTALS = {"cases": 0, "failures": 0, "slowest_seconds": 0.0}
+
+
+def _cases() -> Any:
+    from tests.helpers.fuzzing import CASES
+
+    return CASES
+
+
+def pytest_runtest_setup() -> None:
+    """Count the cases of each test alone."""
+    _cases().reset()
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Add a test, or an error in its fixtures. A test that counts no cases is one case."""
+    TOTALS["failures"] += report.failed
+    if report.when == "call":
+        cases = _cases()
+        TOTALS["cases"] += cases.count or 1
+        TOTALS["slowest_seconds"] = max(TOTALS["slowest_seconds"], cases.slowest if cases.count else report.duration)
+
+
+def pytest_collectreport(report: Any) -> None:
+    """A file that cannot be read is a failure."""
+    TOTALS["failures"] += report.failed
+
+
+def pytest_sessionfinish() -> None:
+    """Write the totals."""
+    Path(os.environ["ATTACKS_RECORD"]).write_text(json.dumps(TOTALS))
 
 
 if __name__ == "__main__":

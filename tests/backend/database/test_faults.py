@@ -11,14 +11,14 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, text
 
+from benchmarks.faults import kills
+from benchmarks.faults.world import make_place
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database import annotations as notes
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import utc_now
-from tests.faults import kills
-from tests.faults.world import make_place
 from tests.helpers.databases import made_up_database
 
 
@@ -54,7 +54,7 @@ def test_a_label_change_is_detected_after_the_clock_was_set_back(own: Engine, mo
 
 
 def test_killed_processes_lose_no_data(tmp_path: Path) -> None:
-    """A few of the kills of ``python -m tests.faults``."""
+    """A few of the kills of ``python -m benchmarks.faults``."""
     assert kills.label(make_place(tmp_path), 3, random.Random(0)) == []
 
 

@@ -10,11 +10,11 @@ import httpx
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from benchmarks.faults.world import Place, start, to_its_end
 from mxd.backend.database.annotations import LabelRecord
 from mxd.backend.database.engine import opened
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, EvaluationRecord, IndexRecord
-from tests.faults.world import Place, start, to_its_end
 
 Check = Callable[[], list[str]]
 """Problems after a kill, one sentence each."""

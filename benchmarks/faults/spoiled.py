@@ -15,8 +15,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.faults.kills import free_port, wait_for
-from tests.faults.world import Ended, Place, start, to_its_end
+from benchmarks.faults.kills import free_port, wait_for
+from benchmarks.faults.world import Ended, Place, start, to_its_end
 
 SOME_COMMANDS = (
     ["runs"],

@@ -1,6 +1,6 @@
 """Kill processes, damage files, lock databases, and report what was lost.
 
-    .venv/bin/python -m tests.faults --kills 20 --seed 0
+    .venv/bin/python -m benchmarks.faults --kills 20 --seed 0
 
 Needs no network. Prints one JSON document. The exit code is 1 if anything was lost or half written, or if a command
 ended without a clear error message. ``scripts/kill_and_resume.py`` kills training.
@@ -16,14 +16,14 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.faults import kills, spoiled
-from tests.faults.world import make_place
+from benchmarks.faults import kills, spoiled
+from benchmarks.faults.world import make_place
 
 
 def main() -> int:
     """Run the selected faults, each in its own data folder."""
     every = (*kills.KINDS, *spoiled.KINDS)
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"all by default: {', '.join(every)}")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,1 +1,0 @@
-"""Fault injection: databases and runs when processes are killed and disks fail. Run ``python -m tests.faults``."""
