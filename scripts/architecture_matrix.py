@@ -1,4 +1,4 @@
-"""Run the checks of ``tests/helpers/architectures.py`` on every causal language model of transformers.
+"""Run checks, most of them of ``tests/helpers/architectures.py``, on every causal language model of transformers.
 
 Resumable: results are added to results/raw/architecture-matrix.json, and those of the present versions are kept. With
 ``--page``, only writes docs/reference/architectures.md from that file.
@@ -10,23 +10,62 @@ import argparse
 import json
 import multiprocessing
 import tempfile
+import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
-from tests.helpers.architectures import CELLS, TOLERANCE, check, tiny_module
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.architecture import Architecture
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layers
+from tests.helpers.architectures import TOLERANCE, Checks, plain_mlps, relative, tiny_config, tiny_module
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "raw" / "architecture-matrix.json"
 PAGE = ROOT / "docs" / "reference" / "architectures.md"
 TIMEOUT_SECONDS = 300
+TOO_LARGE = 5_000_000
+"""Parameters above which a model is not tiny."""
+
+
+CELLS = ("capture", "train", "index", "evaluate", "steer", "circuit", "vectors", "attach")
+
+
+class AllChecks(Checks):
+    """With those of training and indexing, in which architectures differ by what is captured only."""
+
+    def train(self) -> float:
+        """Weights of a layer trained alone against those trained in one pass with another layer."""
+        others = [layer for layer in plain_mlps(Architecture(self.module, "")) if layer > self.layer]
+        alone = self.run.layer.state_dict()
+        with self.world() as world:
+            layers = dict(zip(("first", "second"), (self.layer, *others[:1]), strict=False))
+            configs = [world.config(name, layer=layer, tokens=1024) for name, layer in layers.items()]
+            train_layers(configs, world.data, world.database, world.language_model)
+        together = Run.load("first", self.data).layer.state_dict()
+        return max(relative(together[name].float(), value.float()) for name, value in alone.items())
+
+    def index(self) -> float:
+        """Active tokens of all experts against counts on hooked inputs."""
+        with self.world() as world:
+            world.index(self.run)
+            actual = torch.tensor([row.active_tokens for row in world.rows(ExpertRecord)]).float()
+        with torch.no_grad():
+            routing = self.run.layer.route(self.mlp_input(self.ids("text.jsonl", 640, "shuffled")))
+        active = routing.indices_TK[routing.activations_TK > 0]
+        expected = torch.bincount(active, minlength=len(actual)).float()
+        # A gate activation near 0, or two near each other, may round to another side.
+        differing = (actual - expected).abs().sum().item()
+        return differing / expected.sum().item() if differing > 4 else 0.0
 
 
 def versions() -> dict[str, str]:
@@ -56,12 +95,27 @@ def checked_apart(kind: str, names: Sequence[str]) -> dict[str, Any]:
 def check_one(kind: str, names: Sequence[str]) -> dict[str, Any]:
     """Return the cells of one architecture, or why transformers cannot build it this small."""
     try:
+        with torch.device("meta"):
+            size = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(tiny_config(kind)).parameters())
+        if size > TOO_LARGE:
+            raise ValueError(f"its smallest config still has {size:,} parameters")
         tiny_module(kind)
     except Exception as error:  # noqa: BLE001  # whatever transformers raises for settings that do not fit
         return {"unbuildable": f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]}
-    with tempfile.TemporaryDirectory() as folder:
-        cells = check(kind, Path(folder), names)
-    return {"cells": {name: {k: v for k, v in asdict(cell).items() if v is not None} for name, cell in cells.items()}}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        checks = AllChecks(kind, Path(folder))
+        return {"cells": {name: cell_of(checks, name) for name in names}}
+
+
+def cell_of(checks: Checks, name: str) -> dict[str, Any]:
+    """Result of one check: the largest relative difference, or the sentence of a refusal, or a defect."""
+    try:
+        return {"difference": float(getattr(checks, name)())}
+    except UserError as error:
+        return {"refused": str(error).replace(str(checks.folder), "").replace("/model", checks.kind)}
+    except Exception as error:  # noqa: BLE001  # a defect is a result, which the matrix shows
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
 
 
 def read() -> dict[str, Any]:

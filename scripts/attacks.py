@@ -41,7 +41,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
         30,
         (f"{STORAGE}/formats/test_rejected_files.py", f"{STORAGE}/formats/test_formats.py"),
     ),
-    "texts: damaged, nested, compressed to expand": (60, ("tests/trainer/data/test_readers_fuzz.py",)),
+    "texts: damaged, nested, compressed to expand": (60, ("tests/trainer/data/test_readers.py",)),
     "requests: every endpoint, arbitrary values": (20, ("tests/backend/fuzz/test_http.py",)),
     "inputs: config files, damaged bytes, hosts, cursors, words": (30, ("tests/backend/fuzz/test_inputs.py",)),
     "requests: tokens, roles, hosts, forged addresses": (

@@ -11,7 +11,7 @@ import torch
 
 from tests.devices import pretend_device
 
-pretend_device.install(devices=2)
+pretend_device.install()
 
 from mxd.backend.cli.main import run as run_command  # noqa: E402
 from mxd.trainer.evaluation import metrics  # noqa: E402

@@ -22,7 +22,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import cache, partial
 from threading import local
 from typing import Any
@@ -99,41 +98,12 @@ class DeviceMismatchError(RuntimeError):
     """CUDA would report tensors or a generator on the wrong device."""
 
 
-@dataclass
-class Recording:
-    """The waits for the device inside ``recording``."""
-
-    package: str
-    waits: Counter[str] = field(default_factory=Counter)
-    """"operation file:line" of the innermost line of the package -> number of waits."""
-
-    def add(self, operation: str) -> None:
-        """Record that the CPU waits for the device here."""
-        frames = [
-            frame
-            for frame in traceback.extract_stack()
-            if self.package in frame.filename and frame.filename != __file__
-        ]
-        place = f"{frames[-1].filename.rpartition(self.package)[2]}:{frames[-1].lineno}" if frames else "elsewhere"
-        self.waits[f"{operation} {place}"] += 1
-
-
-@dataclass
-class _Settings:
-    devices: int = 0
-
-
-_settings = _Settings()
 _thread = local()
 _library, _aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
 
 
-def install(devices: int = 1) -> None:
-    """Register ``sim:0``, ``sim:1`` …; a second call only changes their number."""
-    is_first = _settings.devices == 0
-    _settings.devices = devices
-    if not is_first:
-        return
+def install() -> None:
+    """Register ``sim:0`` and ``sim:1``."""
     _setup_privateuseone_for_python_backend(NAME, Module())
     for func in BELOW_DISPATCH:
         _aten.impl(func, partial(_compute, func), "PrivateUse1")
@@ -159,13 +129,13 @@ def install(devices: int = 1) -> None:
 
 
 @contextmanager
-def recording(package: str = "/trainer/") -> Iterator[Recording]:
-    """Record every wait of this thread for the device, with the innermost line in ``package`` (a part of its path)."""
-    outer, _thread.recording = getattr(_thread, "recording", None), Recording(package)
+def recording() -> Iterator[Counter[str]]:
+    """Count this thread's waits for the device: "operation file:line", with the innermost line of the trainer."""
+    outer, _thread.waits = getattr(_thread, "waits", None), Counter[str]()
     try:
-        yield _thread.recording
+        yield _thread.waits
     finally:
-        _thread.recording = outer
+        _thread.waits = outer
 
 
 class Module:
@@ -173,7 +143,7 @@ class Module:
 
     is_available = is_initialized = is_bf16_supported = staticmethod(lambda *_: True)
     _is_in_bad_fork = staticmethod(lambda: False)
-    device_count = staticmethod(lambda: _settings.devices)
+    device_count = staticmethod(lambda: 2)
     synchronize = staticmethod(lambda _device=None: _record("synchronize"))
     manual_seed_all = empty_cache = set_rng_state = staticmethod(lambda *_: None)
     get_rng_state = staticmethod(lambda _device=None: torch.default_generator.get_state())
@@ -417,6 +387,8 @@ def _record_waits(func: Any, name: str, args: Any, tensors: list[Tensor], target
 
 
 def _record(operation: str) -> None:
-    recording = getattr(_thread, "recording", None)
-    if recording is not None:
-        recording.add(operation)
+    waits = getattr(_thread, "waits", None)
+    if waits is not None:
+        frames = [frame for frame in traceback.extract_stack() if "/trainer/" in frame.filename]
+        place = f"{frames[-1].filename.rpartition('/trainer/')[2]}:{frames[-1].lineno}" if frames else "elsewhere"
+        waits[f"{operation} {place}"] += 1

@@ -32,10 +32,10 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     take_step = LayerTrainer.train_step
 
     def recorded(trainer: LayerTrainer, batch: Any) -> Any:
-        with recording() as record:
+        with recording() as waits:
             output = take_step(trainer, batch)
         if trainer.step % trainer.config.log_every and trainer.step < trainer.total_steps:
-            found.update(record.waits, steps=1)
+            found.update(waits, steps=1)
         return output
 
     monkeypatch.setattr(LayerTrainer, "train_step", recorded)

@@ -16,9 +16,9 @@ def waits_of(work: Callable[[int], object], sizes: tuple[int, int]) -> dict[str,
     """Waits per unit of work, from two amounts of it."""
     found = []
     for size in sizes:
-        with recording() as record:
+        with recording() as waits:
             work(size)
-        found.append(record.waits)
+        found.append(waits)
     return {place: count / (sizes[1] - sizes[0]) for place, count in (found[1] - found[0]).items()}
 
 

@@ -1,24 +1,17 @@
-"""A tiny random model of every causal language model of transformers, and what this program does with it.
+"""A tiny random model of every causal language model of transformers, and checks of what this program does with it.
 
-Each check compares one function with plain transformers and forward hooks. ``scripts/architecture_matrix.py`` runs all
-of them.
+Each check compares one function with plain transformers and forward hooks.
 
 Shapes: S sequences, L tokens, T = S * L, I input width, O output width, W width of the residual stream.
 """
 
-import json
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -26,17 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import mxd
 from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.analysis.expert import _sequences_of, mean_outputs
-from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import (
-    Edit,
-    EvaluateConfig,
-    IndexConfig,
-    OptimizerConfig,
-    Sampling,
-    SteeringConfig,
-    TextConfig,
-    TrainConfig,
-)
+from mxd.trainer.config import Edit, EvaluateConfig, Sampling, SteeringConfig
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.data.sequences import sequence_batches
 from mxd.trainer.errors import UserError
@@ -45,17 +28,16 @@ from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.language_models import byte_tokenizer
+from tests.helpers.runs import World, small_world
 
-CELLS = ("capture", "train", "index", "evaluate", "steer", "circuit", "vectors", "attach")
+CELLS = ("capture", "evaluate", "steer", "circuit", "vectors", "attach")
 TOLERANCE = 1e-4
 """Largest relative difference of an exact cell. Float32 resolves 1.2e-7, and a forward pass adds many roundings."""
-BLOCKS, CONTEXT, PROMPT = 4, 16, "the old fox sat and sang"
+BLOCKS, PROMPT = 4, "the old fox sat and sang"
 _SIZES: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "word_embed_proj_dim"), 32),
     **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_inner", "dff"), 64),
@@ -74,33 +56,30 @@ _SIZES: dict[str, Any] = {
     **{"vocab_size": 257, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "decoder_start_token_id": 0},
     **{"sliding_window": 8, "encoder_layers": 1, "vocab_size_per_layer_input": 257, "hidden_size_per_layer_input": 8},
     **{"block_auto_adjust_ff_dim": False, "linear_num_value_heads": 4, "linear_num_key_heads": 2},
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_n_heads", "mamba_d_head"), 8),
     **{
-        "linear_key_head_dim": 8,
-        "linear_value_head_dim": 8,
-        "mamba_n_heads": 8,
-        "mamba_d_head": 8,
         "mamba_d_state": 16,
+        "mamba_d_ssm": 64,
+        "dtype": "float32",
+        "is_decoder": True,
+        "rotary_dim": 4,
+        "attention_window_size": 8,
     },
-    **{"mamba_d_ssm": 64, "dtype": "float32", "is_decoder": True, "rotary_dim": 4, "attention_window_size": 8},
 }
 """Values of whichever of these settings a config has."""
 _OTHERS: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "gemma3n": {"num_kv_shared_layers": 2, "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 4},
-    "gemma3n_text": {"num_kv_shared_layers": 2, "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 4},
     "recurrent_gemma": {"layer_types": None, "num_key_value_heads": 1},
     "bamba": {"layer_types": None, "attn_layer_indices": [1], "mamba_expand": 2},
     "falcon_h1": {"layer_types": None, "mamba_n_heads": 8},
     "falcon": {"num_kv_heads": 4},
     "xlnet": {"d_head": 8},
-    "dots3_note_text": {"num_key_value_heads": 4},
     "dots3_note": {"num_key_value_heads": 4},
     "zaya": {"num_experts_per_tok": 1},
     "kimi_linear": {"linear_head_dim": 8, "linear_num_heads": 4},
     "gemma4_assistant": {"hidden_size_per_layer_input": 0},
 }
-_TOO_LARGE = 5_000_000
-"""Parameters above which a model is not tiny."""
 
 
 def tiny_config(kind: str) -> PreTrainedConfig:
@@ -113,39 +92,20 @@ def tiny_config(kind: str) -> PreTrainedConfig:
         values["layer_types"] = (distinct * BLOCKS)[:BLOCKS]
     if "kv_lora_rank" in known:  # keys and values of all heads come from one low-rank latent
         values |= {"num_key_value_heads": 4, "rotary_dim": 8}
-    values |= _OTHERS.get(kind, {})
+    values |= _OTHERS.get(kind.removesuffix("_text"), {})
     return type(text)(**{name: value for name, value in values.items() if name != "layer_types" or value is not None})
 
 
 def tiny_module(kind: str) -> Any:
     """Return a random model whose weights are large enough that differences show."""
-    config = tiny_config(kind)
-    with torch.device("meta"):
-        size = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())
-    if size > _TOO_LARGE:
-        raise ValueError(f"its smallest config still has {size:,} parameters")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        module: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        module: Any = AutoModelForCausalLM.from_config(tiny_config(kind), dtype=torch.float32)
         for weight in module.parameters():
             if weight.dim() > 1:
                 weight.data.normal_(0, 0.7 / weight.shape[-1] ** 0.5)
         module.eval()(input_ids=torch.zeros(1, 2, dtype=torch.int64), use_cache=False)
     return module
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Result of one check: the largest relative difference, or the sentence of a refusal, or a defect."""
-
-    difference: float | None = None
-    refused: str | None = None
-    error: str | None = None
-
-    @property
-    def holds(self) -> bool:
-        """True if the check is exact or refused with a sentence."""
-        return self.refused is not None or (self.difference is not None and self.difference <= TOLERANCE)
 
 
 def plain_mlps(architecture: Architecture) -> list[int]:
@@ -158,7 +118,7 @@ def plain_mlps(architecture: Architecture) -> list[int]:
     return layers
 
 
-def _relative(actual: Tensor, expected: Tensor) -> float:
+def relative(actual: Tensor, expected: Tensor) -> float:
     if actual.shape != expected.shape:
         return float("inf")
     scale = max(expected.abs().max().item(), 1e-12) if expected.numel() else 1.0
@@ -166,7 +126,7 @@ def _relative(actual: Tensor, expected: Tensor) -> float:
 
 
 class Checks:
-    """Checks of one architecture. What they share is computed once."""
+    """Checks of one architecture; each returns the largest relative difference, or raises a UserError as a refusal."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self.folder = kind, folder
@@ -175,15 +135,24 @@ class Checks:
         # Loaded again by transformers, because some classes tie weights only then.
         self.module: Any = AutoModelForCausalLM.from_pretrained(self.source, dtype=torch.float32).eval()
         byte_tokenizer().save_pretrained(self.source)
-        rng, words = np.random.default_rng(0), ["red", "blue", "ran", "sat", "the", "a", "old", "fox", "and", "sang"]
-        rows = [json.dumps({"text": " ".join(rng.choice(words, size=12)) + "."}) + "\n" for _ in range(200)]
-        (folder / "text.jsonl").write_text("".join(rows))
-        (folder / "held.jsonl").write_text("".join(reversed(rows[:100])))
-        self.text = TextConfig(dataset=str(folder / "text.jsonl"), context_length=CONTEXT)
+        made = small_world(folder)
+        made.database.dispose()
+        rows = Path(made.text.dataset).read_text().splitlines()
+        (folder / "held.jsonl").write_text("\n".join(reversed(rows[:100])))
+        self.text, self.data = made.text, made.data
 
     @cached_property
     def model(self) -> LanguageModel:
         return LanguageModel.load(self.source, "cpu", torch.float32)
+
+    @contextmanager
+    def world(self) -> Iterator[World]:
+        """The model with the text, and the database while the context lasts."""
+        database = open_trainer_database(sqlite_url(self.data))
+        try:
+            yield World(self.data, database, self.model, self.text)
+        finally:
+            database.dispose()
 
     @cached_property
     def layer(self) -> int:
@@ -203,33 +172,10 @@ class Checks:
 
     @cached_property
     def run(self) -> Run:
-        self._train(("alone",), (self.layer,))
-        return Run.load("alone", self.folder)
+        with self.world() as world:
+            return world.train("alone", layer=self.layer, tokens=1024)
 
-    def _train(self, names: tuple[str, ...], layers: tuple[int, ...]) -> None:
-        configs = [
-            TrainConfig(
-                name=name,
-                language_model=self.source,
-                layer=layer,
-                text=self.text,
-                tokens=1024,
-                num_experts=40,
-                k=4,
-                optimizer=OptimizerConfig(learning_rate=0.003, batch_tokens=64, buffer_tokens=512),
-            )
-            for name, layer in zip(names, layers, strict=True)
-        ]
-        with self._database() as database:
-            train_layers(configs, self.folder, database, self.model)
-
-    @contextmanager
-    def _database(self) -> Iterator[Any]:
-        database = open_trainer_database(sqlite_url(self.folder))
-        yield database
-        database.dispose()
-
-    def _ids(self, dataset: str, tokens: int, order: Any) -> Tensor:
+    def ids(self, dataset: str, tokens: int, order: Any) -> Tensor:
         text = self.text.model_copy(update={"dataset": str(self.folder / dataset)})
         (ids_SL,) = sequence_batches(text, byte_tokenizer(), tokens, 0, order, batch=10_000)
         return torch.from_numpy(ids_SL)
@@ -260,45 +206,20 @@ class Checks:
         logits: Tensor = self.module(input_ids=ids_SL, use_cache=False).logits
         return logits
 
-    def _mlp_input(self, ids_SL: Tensor) -> Tensor:
+    def mlp_input(self, ids_SL: Tensor) -> Tensor:
         with self._hooked() as seen:
             self._logits(ids_SL)
         return seen[0].reshape(-1, seen[0].shape[-1])
 
     def capture(self) -> float:
         """Captured inputs and outputs against clones in forward hooks."""
-        ids_SL = self._ids("text.jsonl", 128, "as-is")
+        ids_SL = self.ids("text.jsonl", 128, "as-is")
         captured = self.model.capture_layers([self.layer], ids_SL)[self.layer]
         with self._hooked() as seen:
             self._logits(ids_SL)
         return max(
-            _relative(actual, expected.reshape(actual.shape)) for actual, expected in zip(captured, seen, strict=True)
+            relative(actual, expected.reshape(actual.shape)) for actual, expected in zip(captured, seen, strict=True)
         )
-
-    def train(self) -> float:
-        """Weights of a layer trained alone against those trained in one pass with another layer."""
-        others = [layer for layer in plain_mlps(Architecture(self.module, "")) if layer > self.layer]
-        alone = self.run.layer.state_dict()
-        self._train(("first", "second")[: 1 + bool(others)], (self.layer, *others[:1]))
-        together = Run.load("first", self.folder).layer.state_dict()
-        return max(_relative(together[name].float(), value.float()) for name, value in alone.items())
-
-    def index(self) -> float:
-        """Active tokens of all experts against counts on hooked inputs."""
-        with self._database() as database:
-            build_index(self.run, IndexConfig(text=self.text, tokens=640), self.model, database)
-            with Session(database) as session:
-                rows = session.execute(
-                    select(ExpertRecord.expert, ExpertRecord.active_tokens).order_by(ExpertRecord.expert)
-                )
-                actual = torch.tensor([count for _, count in rows]).float()
-        with torch.no_grad():
-            routing = self.run.layer.route(self._mlp_input(self._ids("text.jsonl", 640, "shuffled")))
-        active = routing.indices_TK[routing.activations_TK > 0]
-        expected = torch.bincount(active, minlength=len(actual)).float()
-        # A gate activation near 0, or two near each other, may round to another side.
-        differing = (actual - expected).abs().sum().item()
-        return differing / expected.sum().item() if differing > 4 else 0.0
 
     def evaluate(self) -> float:
         """Loss and loss increase against plain losses with the layer in a hook."""
@@ -310,13 +231,13 @@ class Checks:
             jacobian_tokens=0,
         )
         result: Any = evaluate(Evaluator.open(config, self.model, NO_CALLBACKS), self.run, seen_text=False).result
-        ids_SL, losses = self._ids("held.jsonl", 256, "as-is"), []
+        ids_SL, losses = self.ids("held.jsonl", 256, "as-is"), []
         for change in (None, self._replaced):
             with self._hooked(change):
                 log_p = self._logits(ids_SL)[:, :-1].double().log_softmax(-1)
             losses.append(-log_p.gather(2, ids_SL[:, 1:, None]).mean().item())
         actual = torch.tensor([result.ce_original, result.loss_increase.value])
-        return _relative(actual.double(), torch.tensor([losses[0], losses[1] - losses[0]]).double())
+        return relative(actual.double(), torch.tensor([losses[0], losses[1] - losses[0]]).double())
 
     @torch.no_grad()
     def _replaced(self, x: Tensor, output: Tensor) -> Tensor:
@@ -335,7 +256,7 @@ class Checks:
     def _expert(self) -> int:
         """An expert that is active on the indexed text."""
         with torch.no_grad():
-            routing = self.run.layer.route(self._mlp_input(self._ids("text.jsonl", 640, "shuffled")))
+            routing = self.run.layer.route(self.mlp_input(self.ids("text.jsonl", 640, "shuffled")))
         counts = torch.bincount(routing.indices_TK[routing.activations_TK > 0], minlength=40)
         return int(counts.argmax())
 
@@ -384,13 +305,14 @@ class Checks:
             )
             expected = -(gradient_TO[[node.position for node in nodes]] * rows_TO).sum(1)
         actual = torch.tensor([found.value, *(node.predicted for node in nodes)])
-        return _relative(actual, torch.cat([value.detach().reshape(1), expected]))
+        return relative(actual, torch.cat([value.detach().reshape(1), expected]))
 
     def vectors(self) -> float:
         """A steering vector against differences of the block's hooked output without the expert."""
-        with self._database() as database:
-            (actual,) = mean_outputs(self.run, [self._expert], self.model, database)
-            sequences = _sequences_of(self.run, self._expert, database)
+        with self.world() as world:
+            world.index(self.run)
+            (actual,) = mean_outputs(self.run, [self._expert], self.model, world.database)
+            sequences = _sequences_of(self.run, self._expert, world.database)
         layer: Any = self.run.layer
         block, total, tokens = Architecture(self.module, "").block(self.layer), torch.zeros(()), 0
         outputs: list[Tensor] = []
@@ -421,31 +343,15 @@ class Checks:
                 tokens += int(active[0].sum())
         finally:
             handle.remove()
-        return _relative(actual.vector_W.double(), total / tokens)
+        return relative(actual.vector_W.double(), total / tokens)
 
     def attach(self) -> float:
         """Logits of a model with the attached layer against those with the layer in a hook."""
-        ids_SL = self._ids("text.jsonl", 64, "as-is")
+        ids_SL = self.ids("text.jsonl", 64, "as-is")
         with self._hooked(self._replaced):
             expected = self._logits(ids_SL)
         user = AutoModelForCausalLM.from_pretrained(self.source, dtype=torch.float32).eval()
-        layer = mxd.load("alone", data=self.folder)
+        layer = mxd.load("alone", data=self.data)
         with torch.no_grad(), layer.attach(user):
             actual = user(input_ids=ids_SL, use_cache=False).logits
-        return _relative(actual, expected)
-
-
-def check(kind: str, folder: Path, names: Sequence[str] = CELLS) -> dict[str, Cell]:
-    """Return some cells of one architecture."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        checks = Checks(kind, folder)
-        cells: dict[str, Cell] = {}
-        for name in names:
-            try:
-                cells[name] = Cell(difference=float(getattr(checks, name)()))
-            except UserError as error:
-                cells[name] = Cell(refused=str(error).replace(str(folder), "").replace("/model", kind))
-            except Exception as error:  # noqa: BLE001  # a defect is a result, which the matrix shows
-                cells[name] = Cell(error=f"{type(error).__name__}: {error}"[:300])
-        return cells
+        return relative(actual, expected)

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
 from mxd.trainer.config import RecurrenceConfig, TextConfig, TrainConfig
+from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.database import column_types as packing
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.search import insert_search, make_search_table, search_body
@@ -32,7 +33,9 @@ from mxd.trainer.storage.database.tables import (
     utc_now,
 )
 from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder
+from mxd.trainer.storage.run_records import enter
 from tests.helpers.language_models import byte_tokenizer
+from tests.helpers.layers import layer_config
 
 NUM_EXPERTS = 160
 ACTIVE = 120
@@ -66,33 +69,11 @@ def _run(session: Session, data: Path, name: str, status: str, age: int) -> RunR
         num_experts=NUM_EXPERTS,
         k=4,
     )
-    Run.create(config, data, byte_tokenizer())
-    started = utc_now() - timedelta(days=age)
-    record = RunRecord(
-        name=name,
-        status=status,
-        error=None,
-        language_model=config.language_model,
-        layer=config.layer,
-        method=config.method,
-        activation="silu",
-        num_experts=NUM_EXPERTS,
-        k=config.k,
-        input_width=16,
-        hidden_width=24,
-        output_width=16,
-        parameters=6_000,
-        text=config.text.dataset,
-        seed=config.seed,
-        context_length=CONTEXT_LENGTH,
-        target_tokens=TOKENS,
-        trained_tokens=TOKENS // 2,
-        config=config.model_dump(mode="json"),
-        started_at=started,
-        updated_at=started,
-    )
-    session.add(record)
-    session.flush()
+    run = Run.create(config, data, byte_tokenizer())
+    layer = build_layer(layer_config(widths=(16, 24, 16), num_experts=NUM_EXPERTS, k=4))
+    record = enter(session, run, layer, TOKENS)
+    record.status, record.trained_tokens = status, TOKENS // 2
+    record.started_at = record.updated_at = utc_now() - timedelta(days=age)
     for step in (50, 100, 150):
         session.add(metric(record.id, step))
     return record

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
@@ -79,3 +80,13 @@ def damaged(draw: st.DrawFn, sound: bytes) -> bytes:
         if place < len(changed):
             changed[place] ^= 1 << bit
     return bytes(changed)
+
+
+class Hostile:
+    """Its pickle makes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self.path,)

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from mxd.trainer.config import LayerConfig, Method, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.layer import method_traits
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import LayerTrainer
 
@@ -30,6 +32,12 @@ def layer_config(method: Method = "mxd", widths: tuple[int, int, int] = (12, 20,
         "rank": 3 if traits.rank else None,
     }
     return LayerConfig(**(settings | changes))
+
+
+def routing_to(indices: list[list[int]]) -> Routing:
+    """Activations of 1 of these experts."""
+    indices_TK = torch.tensor(indices)
+    return Routing(torch.ones(indices_TK.shape), indices_TK)
 
 
 def random_layer(method: Method = "mxd", seed: int = 0, **changes: Any) -> SparseLayer:
@@ -71,3 +79,23 @@ def layer_trainer(
     )
     optimizer = torch.optim.AdamW(layer.parameters(), lr=lr, weight_decay=0.0, fused=True)
     return LayerTrainer(layer, optimizer, config, STEPS, torch.zeros(EXPERTS, dtype=torch.int64))
+
+
+def trap(language_model: LanguageModel, index: int) -> MxD:
+    """The original weights with one always-active expert of ones: a perfect layer whose routing does nothing."""
+    layer = build_layer(layer_config(num_experts=12, k=1, **vars(language_model.mlp_shape(index))))
+    assert isinstance(layer, MxD) and layer.encoder_gate is not None
+    weights = language_model.encoder_weights(index)
+    _, writer = language_model.architecture.matrices(index)
+    assert weights.gate_weight_HI is not None and weights.gate_bias_H is not None
+    with torch.no_grad():
+        layer.encoder.weight.copy_(weights.weight_HI)
+        layer.encoder.bias.copy_(weights.bias_H)
+        layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
+        layer.encoder_gate.bias.copy_(weights.gate_bias_H)
+        layer.decoder.weight.copy_(writer.weight)  # type: ignore[arg-type]
+        layer.gate.weight.zero_()
+        layer.gate.bias.fill_(-1.0)
+        layer.gate.bias[0] = 1.0
+        layer.scaling_NO[0] = 1.0
+    return layer

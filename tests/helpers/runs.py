@@ -1,20 +1,28 @@
 """A small set-up for tests: text on disk, a language model, settings, a database."""
 
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import Engine
+import torch
+from sqlalchemy import Engine, inspect, select
+from sqlalchemy.orm import Session
+from torch import Tensor
 
 from mxd.trainer.analysis.indexing.build import IndexResult, build_index
 from mxd.trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.tables import Base
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.language_models import saved_language_model, tiny_language_model
 from tests.helpers.layers import random_layer
+
+Row = TypeVar("Row", bound=Base)
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,25 @@ class World:
         settings: dict[str, Any] = {"text": self.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2}
         config = IndexConfig.model_validate(settings | changes)
         return build_index(run, config, self.language_model, self.database)
+
+    def rows(self, table: type[Row]) -> list[Row]:
+        """All rows of a table, in the order of its keys."""
+        with Session(self.database) as session:
+            return list(session.scalars(select(table).order_by(*inspect(table).primary_key)))
+
+    def weights(self, name: str) -> dict[str, Tensor]:
+        """Weights of a trained run."""
+        return Run.load(name, self.data).layer.state_dict()
+
+    def check_same_weights(self, one: str, other: str, rtol: float = 0, atol: float = 0) -> None:
+        """Two runs have the same weights: bit-identical ones, or within a tolerance."""
+        torch.testing.assert_close(self.weights(other), self.weights(one), rtol=rtol, atol=atol)
+
+
+def stop_after(calls: int) -> Callbacks:
+    """Callbacks that stop the work when they are asked for the ``calls``-th time."""
+    numbers = count(1)
+    return Callbacks(is_cancelled=lambda: next(numbers) >= calls)
 
 
 def small_world(folder: Path) -> World:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from scripts.architecture_matrix import checked_apart, versions
-from tests.helpers.architectures import CELLS, TOLERANCE
+from scripts.architecture_matrix import CELLS, checked_apart, versions
+from tests.helpers.architectures import TOLERANCE
 from tests.interop.conftest import MXD, add_row
 from tests.interop.environments import ask
 

@@ -1,9 +1,7 @@
-"""Gradients of every kind of target against finite differences in the language model."""
+"""Direct effects against their definition, what experts write, and maps of experts against an SVD."""
 
 import gc
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -20,7 +18,7 @@ from mxd.trainer.analysis.effects import (
     layers_of,
     read_target,
 )
-from mxd.trainer.analysis.results import ExpertWrites, OutputDimension
+from mxd.trainer.analysis.results import ExpertEffect, ExpertWrites, OutputDimension
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
     DifferenceTarget,
@@ -30,87 +28,12 @@ from mxd.trainer.config.analysis import (
     TokenTarget,
 )
 from mxd.trainer.errors import TooLongError, UserError
-from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World, run_of, small_world
-
-TARGETS: list[Target] = [
-    TokenTarget(token=70),
-    DifferenceTarget(token=70, other=99),
-    SetTarget(tokens=(70, 99, 70)),
-    ContinuationTarget(text=" red"),
-]
-
-
-def value_of(language_model: LanguageModel, target: Target, text: str, change_O: Tensor, layer: int) -> float:
-    """The target by its definition, in float64, with a vector added to an MLP's output on token 2."""
-    ids = prompt_ids(language_model, text)
-    more = language_model.tokenizer(target.text)["input_ids"] if isinstance(target, ContinuationTarget) else []
-
-    def changed(_x: Tensor, mlp: Mlp) -> Tensor:
-        output = mlp().clone()
-        output[0, 2] += change_O
-        return output
-
-    with torch.no_grad(), language_model.replace_mlps({layer: changed}):
-        logits_TV = language_model.module(input_ids=torch.tensor([ids + more])).logits[0].double()
-    last_V = logits_TV[len(ids) - 1]
-    match target:
-        case TokenTarget(token=int(token)):
-            return float(last_V[token] - last_V.mean())
-        case DifferenceTarget(token=token, other=other):
-            return float(last_V[token] - last_V[other])
-        case SetTarget(tokens=tokens):
-            return float(last_V.softmax(0)[list(set(tokens))].sum().log())
-        case _:
-            log_p_TV = logits_TV.log_softmax(1)
-            return sum(float(log_p_TV[len(ids) - 1 + index, token]) for index, token in enumerate(more))
-
-
-class Gradients(NamedTuple):
-    """Value of a target, and its gradient at each layer's output, [T, O]."""
-
-    value: float
-    target: Target
-    sites: dict[int, torch.Tensor]
-
-
-def output_gradients(
-    language_model: LanguageModel,
-    layers: Mapping[int, SparseLayer],
-    ids: Sequence[int],
-    target: Target,
-    runs: Sequence[Run] = (),
-) -> Gradients:
-    reading = read_target(language_model, ids, target, runs)
-    forward = differentiable_forward(language_model, layers, reading)
-    reading = reading.with_token(forward)
-    value_1 = reading.value(forward)
-    gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
-    return Gradients(
-        float(value_1.detach()), reading.target, {layer: it[0] for layer, it in zip(layers, gradients, strict=True)}
-    )
-
-
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.kind)
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "gemma2", "opt", "falcon"])
-def test_gradients_equal_finite_differences(family: str, target: Target, world: World) -> None:
-    language_model = tiny_language_model(family)
-    language_model.module.double()
-    layers = {layer: run_of(world, f"l{layer}", layer).layer for layer in (0, 1)}
-    ids = prompt_ids(language_model, "the old fox")
-    gradients = output_gradients(language_model, layers, ids, target)
-    change_O = 1e-4 * torch.randn(16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert gradients.value == pytest.approx(value_of(language_model, target, "the old fox", 0 * change_O, 0), abs=1e-4)
-    for layer in layers:
-        up, down = (value_of(language_model, target, "the old fox", sign * change_O, layer) for sign in (1, -1))
-        predicted = float(gradients.sites[layer][2].double() @ change_O)
-        assert predicted == pytest.approx((up - down) / 2, rel=5e-3, abs=1e-8)
 
 
 def test_a_pass_is_released(world: World) -> None:
@@ -147,51 +70,49 @@ def test_rejected_targets(world: World) -> None:
 TEXT = "the old fox"
 
 
+def changes_of(language_model: LanguageModel, run: Run, expert: int) -> tuple[Tensor, Tensor]:
+    """Activation of an expert at each token, [T], and what its contribution adds to the log-probabilities, [T, V]."""
+    layer, ids = run.layer, torch.tensor([prompt_ids(language_model, TEXT)])
+    assert isinstance(layer, MxD)
+    x_TI, residual_TW = language_model.capture(1, ids).input_TI, language_model.residual(ids)[0]
+    routing = layer.route(x_TI)
+    activation_T = (routing.activations_TK * (routing.indices_TK == expert)).sum(dim=1)
+    own_TO = activation_T[:, None] * (layer.encode(x_TI) @ layer.expert_matrix(expert))
+    norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
+    change_TV = head(norm(residual_TW)).log_softmax(-1) - head(norm(residual_TW - own_TO)).log_softmax(-1)
+    return activation_T, change_TV
+
+
 @pytest.mark.parametrize("position", [0, 5, 11])
 def test_effects_equal_their_definition(world: World, position: int) -> None:
     run, language_model = run_of(world), world.language_model
-    layer = run.layer
-    assert isinstance(layer, MxD)
-    ids = torch.tensor([prompt_ids(language_model, TEXT)])
-    x_1I = language_model.capture(1, ids).input_TI[position : position + 1]
-    residual_W = language_model.residual(ids)[0, position]
-    norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
-    whole_V = head(norm(residual_W)).log_softmax(-1)
     effects = direct_effects(language_model, run, TEXT, position)
     assert [effect.activation for effect in effects] == sorted((e.activation for e in effects), reverse=True)
     for effect in effects:
-        own_O = effect.activation * (layer.encode(x_1I) @ layer.expert_matrix(effect.expert))[0]
-        change_V = whole_V - head(norm(residual_W - own_O)).log_softmax(-1)
-        for token in (*effect.promoted, *effect.suppressed):
-            assert token.change == pytest.approx(change_V[token.id].item(), abs=1e-4)
-        assert effect.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)
-        assert effect.suppressed[0].change == pytest.approx(change_V.min().item(), abs=1e-4)
+        activation_T, change_TV = changes_of(language_model, run, effect.expert)
+        assert effect.activation == pytest.approx(activation_T[position].item(), rel=1e-5)
+        check_changes(effect, change_TV[position])
+
+
+def check_changes(effect: ExpertEffect | ExpertWrites, change_V: Tensor) -> None:
+    for token in (*effect.promoted, *effect.suppressed):
+        assert token.change == pytest.approx(change_V[token.id].item(), abs=1e-4)
+    assert effect.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)
+    assert effect.suppressed[0].change == pytest.approx(change_V.min().item(), abs=1e-4)
 
 
 def test_what_an_expert_writes_is_the_mean_of_its_effects(world: World) -> None:
     run, language_model = run_of(world), world.language_model
     ids = prompt_ids(language_model, TEXT)
     expert = direct_effects(language_model, run, TEXT, 5)[0].expert
-    active = [[effect.expert for effect in direct_effects(language_model, run, TEXT, p)] for p in range(len(ids))]
-    positions = [position for position, experts in enumerate(active) if expert in experts]
+    activation_T, change_TV = changes_of(language_model, run, expert)
+    positions = activation_T.nonzero().flatten().tolist()
     examples = [(ids, position) for position in positions]
     inactive = [(ids, 0)] if 0 not in positions else []
     writes, nothing = expert_writes(language_model, run, [(expert, [*examples, *inactive]), (expert + 1, inactive)])
     assert nothing == ExpertWrites(expert + 1, 0, (), ())
     assert writes.examples == len(positions)
-    layer = run.layer
-    assert isinstance(layer, MxD)
-    norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
-    x_TI = language_model.capture(1, torch.tensor([ids])).input_TI
-    residual_TW = language_model.residual(torch.tensor([ids]))[0]
-    routing = layer.route(x_TI)
-    activation_T1 = (routing.activations_TK * (routing.indices_TK == expert)).sum(dim=1, keepdim=True)
-    own_TO = activation_T1 * (layer.encode(x_TI) @ layer.expert_matrix(expert))
-    change_TV = head(norm(residual_TW)).log_softmax(-1) - head(norm(residual_TW - own_TO)).log_softmax(-1)
-    change_V = change_TV[positions].mean(dim=0)
-    assert writes.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)
-    assert writes.suppressed[0].change == pytest.approx(change_V.min().item(), abs=1e-4)
-    assert all(token.change == pytest.approx(change_V[token.id].item(), abs=1e-4) for token in writes.promoted)
+    check_changes(writes, change_TV[positions].mean(dim=0))
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

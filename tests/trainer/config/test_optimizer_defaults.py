@@ -22,13 +22,17 @@ def config(tokens: object, **settings: object) -> TrainConfig:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "rate"), [(1000, 3e-3), (4_000_000, 3e-3), (20_000_000, 9.7e-4), (480_000_000, 1.1e-4)]
+    ("tokens", "rate", "batch"),
+    [(1000, 3e-3, 512), (4_000_000, 3e-3, 512), (20_000_000, 9.7e-4, 2048), (480_000_000, 1.1e-4, 2048)],
 )
-def test_the_learning_rate_is_constant_up_to_4m_tokens_and_close_to_the_papers_at_480m(
-    tokens: int, rate: float
+def test_short_runs_take_small_fast_steps_and_the_papers_480m_tokens_nearly_its_rate(
+    tokens: int, rate: float, batch: int
 ) -> None:
-    assert default_learning_rate(tokens) == rate
-    assert config(tokens).optimizer.learning_rate == rate
+    optimizer = config(tokens).optimizer
+    assert (optimizer.learning_rate, optimizer.batch_tokens) == (default_learning_rate(tokens), batch)
+    assert optimizer.learning_rate == rate
+    assert config(tokens, optimizer={"learning_rate": 1e-3}).optimizer.batch_tokens == batch
+    assert config(tokens, optimizer={"batch_tokens": 96}).optimizer.batch_tokens == 96
 
 
 def test_a_given_rate_is_kept_and_a_stored_one_survives_other_defaults() -> None:
@@ -41,14 +45,7 @@ def test_a_given_rate_is_kept_and_a_stored_one_survives_other_defaults() -> None
 def test_fine_tuning_has_its_own_default_learning_rate(optimizer: dict[str, int]) -> None:
     chosen = FinetuneConfig.model_validate({"text": TEXT, "tokens": "1M", "optimizer": optimizer})
     assert chosen.optimizer.learning_rate == FINETUNE_LEARNING_RATE
-
-
-@pytest.mark.parametrize(("tokens", "batch"), [(1000, 512), (4_000_000, 512), (4_000_001, 2048), ("480M", 2048)])
-def test_short_runs_take_small_steps(tokens: object, batch: int) -> None:
-    assert config(tokens).optimizer.batch_tokens == batch
-    assert config(tokens, optimizer={"learning_rate": 1e-3}).optimizer.batch_tokens == batch
-    assert config(tokens, optimizer={"batch_tokens": 96}).optimizer.batch_tokens == 96
-    assert FinetuneConfig(text=TEXT, tokens=1000).optimizer.batch_tokens == 2048
+    assert chosen.optimizer.batch_tokens == optimizer.get("batch_tokens", 2048)
 
 
 BILLIONS = {

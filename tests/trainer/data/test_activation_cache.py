@@ -1,6 +1,5 @@
 """Training on cached activations equals training on the language model, and damaged or other caches are rejected."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches, p
 from mxd.trainer.errors import CancelledError, NotFoundError, UserError
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
-from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.distributed import ProcessGroup
-from tests.helpers.runs import World, small_world
+from tests.helpers.runs import World, small_world, stop_after
 
 CPU = torch.device("cpu")
 
@@ -28,10 +26,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
-def cache(shared: World) -> ActivationCache:
+def both(shared: World) -> StreamSpec:
+    """Activations of two layers."""
+    return StreamSpec.from_configs([shared.config(layer=layer) for layer in (0, 1)])
+
+
+@pytest.fixture(scope="module")
+def cache(shared: World, both: StreamSpec) -> ActivationCache:
     """A complete cache of both layers."""
-    stream = StreamSpec.from_configs([shared.config(layer=layer) for layer in (0, 1)])
-    return filled_cache(shared.data / "cache", stream, shared.language_model)
+    return filled_cache(shared.data / "cache", both, shared.language_model)
 
 
 def stream_of(world: World, **settings: Any) -> StreamSpec:
@@ -80,25 +83,24 @@ def test_a_run_on_a_cache_is_resumed_without_naming_its_start_token(world: World
         cache.check(stream_of(world, text=world.text.model_copy(update={"start_token": "<s>"})))
 
 
-def test_an_interrupted_cache_is_continued(shared: World, tmp_path: Path, cache: ActivationCache) -> None:
-    stream = StreamSpec.from_configs([shared.config(layer=layer) for layer in (0, 1)])
-    written: list[int] = []
-    stop = Callbacks(lambda done, _total, _note: written.append(done), lambda: len(written) >= 1)
+def test_an_interrupted_cache_is_continued(
+    shared: World, tmp_path: Path, both: StreamSpec, cache: ActivationCache
+) -> None:
     with pytest.raises(CancelledError, match="same command again"):
-        filled_cache(tmp_path, stream, shared.language_model, callbacks=stop)
-    finished = filled_cache(tmp_path, stream, shared.language_model)
+        filled_cache(tmp_path, both, shared.language_model, callbacks=stop_after(2))
+    assert len(ActivationCache.open(tmp_path, CPU).manifest.files) == 2
+    finished = filled_cache(tmp_path, both, shared.language_model)
     assert finished.manifest.files == cache.manifest.files
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def parted(shared: World, cache: ActivationCache, request: pytest.FixtureRequest) -> ActivationCache:
+def parted(shared: World, both: StreamSpec, cache: ActivationCache, request: pytest.FixtureRequest) -> ActivationCache:
     """The same cache, begun by several processes and continued by one."""
-    stream = StreamSpec.from_configs([shared.config(layer=layer) for layer in (0, 1)])
-    begun = CacheManifest.from_stream(stream, shared.language_model, request.param)
+    begun = CacheManifest.from_stream(both, shared.language_model, request.param)
     folder = cache.folder.with_name(f"parted-{request.param}")
     folder.mkdir()
     (folder / MANIFEST).write_text(begun.model_dump_json())
-    return filled_cache(folder, stream, shared.language_model)
+    return filled_cache(folder, both, shared.language_model)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
@@ -133,15 +135,11 @@ def test_other_settings_are_rejected(
         cache.check(stream_of(shared, **settings))
 
 
-@pytest.fixture
-def own_cache(shared: World, tmp_path: Path) -> Iterator[Path]:
-    """A cache that may be damaged."""
-    write_cache(tmp_path, stream_of(shared), shared.language_model)
-    yield tmp_path
-
-
-def test_damaged_files_are_rejected(shared: World, own_cache: Path) -> None:
-    stream = stream_of(shared)
+def test_another_cache_is_left_alone_and_damaged_files_are_rejected(shared: World, tmp_path: Path) -> None:
+    stream, own_cache = stream_of(shared), tmp_path
+    write_cache(own_cache, stream, shared.language_model)
+    with pytest.raises(UserError, match="cache with other settings"):
+        write_cache(own_cache, stream_of(shared, seed=5), shared.language_model)
     damaged = own_cache / "layer-1" / "00001.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
     with pytest.raises(UserError, match=r"00001\.safetensors is damaged"):
@@ -155,19 +153,6 @@ def test_damaged_files_are_rejected(shared: World, own_cache: Path) -> None:
     (own_cache / MANIFEST).unlink()
     with pytest.raises(NotFoundError, match="No activation cache"):
         ActivationCache.open(own_cache, CPU)
-
-
-def test_a_folder_with_another_cache_is_left_alone(shared: World, own_cache: Path) -> None:
-    with pytest.raises(UserError, match="cache with other settings"):
-        write_cache(own_cache, stream_of(shared, seed=5), shared.language_model)
-
-
-def test_every_token_of_a_buffer_is_used_once(world: World) -> None:
-    buffer = next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([world.config()])))
-    used = torch.cat([batch[1].input_TI for batch in buffer.batches(64)])
-    assert len(used) == 512
-    assert torch.equal(buffer.order_T.sort().values, torch.arange(512))
-    assert torch.equal(used[buffer.order_T.argsort()], buffer.captured[1].input_TI)
 
 
 @pytest.mark.parametrize(
@@ -185,15 +170,11 @@ def test_runs_with_different_batches_are_rejected(world: World, changes: dict[st
 
 
 def test_prefetched_buffers_are_identical(world: World) -> None:
-    stream = StreamSpec.from_configs([world.config()])
+    stream = stream_of(world)
     plain = list(LiveActivations(world.language_model).buffers(stream))
-    with closing(
-        prefetch_on_gpu(LiveActivations(world.language_model).buffers(stream), torch.device("cuda"))
-    ) as prefetched:
-        others = list(prefetched)
-    assert len(plain) == len(others) == 3
-    for one, other in zip(plain, others, strict=True):
-        assert torch.equal(one.captured[1].output_TO, other.captured[1].output_TO)
-        assert torch.equal(one.order_T, other.order_T)
     unread = LiveActivations(world.language_model).buffers(stream)
-    assert prefetch_on_gpu(unread, torch.device("cpu")) is unread, "on a CPU the two would take each other's cores"
+    assert prefetch_on_gpu(unread, CPU) is unread, "on a CPU the two would take each other's cores"
+    with closing(prefetch_on_gpu(unread, torch.device("cuda"))) as prefetched:
+        for one, other in zip(plain, prefetched, strict=True):
+            assert torch.equal(one.captured[1].output_TO, other.captured[1].output_TO)
+            assert torch.equal(one.order_T, other.order_T)

@@ -1,21 +1,17 @@
 """Documents: sources, order, fingerprints, errors."""
 
-import csv
-import gzip
-import json
 import random
 import statistics
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import datasets
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,12 +20,12 @@ from mxd.trainer.data import documents as module
 from mxd.trainer.data.documents import documents, fingerprint
 from mxd.trainer.data.readers import Document, only_texts
 from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
+from tests.trainer.data.test_readers import as_csv, as_jsonl, compress
 
 
 def write_jsonl(path: Path, rows: list[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    return path
+    return compress(path, as_jsonl(rows))
 
 
 @pytest.fixture
@@ -62,13 +58,10 @@ def failure(config: TextConfig) -> str:
 # ---------------------------------------------------------------- what is read
 
 
-def test_a_folder_is_read_recursively_in_name_order(folder: Path) -> None:
-    assert list(documents(TextConfig(dataset=str(folder)))) == ["one", "two", "three", "four"]
-
-
-def test_local_folders_take_precedence_over_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_read_recursively_in_name_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
-    assert len(list(documents(TextConfig(dataset="texts")))) == 4
+    for name in (str(folder), "texts"):  # which could be a dataset of the Hub
+        assert list(documents(TextConfig(dataset=name))) == ["one", "two", "three", "four"]
 
 
 def test_empty_documents_are_skipped(tmp_path: Path) -> None:
@@ -88,12 +81,7 @@ def test_shuffling_is_a_deterministic_permutation(rows: TextConfig) -> None:
     assert sorted(shuffled) == sorted(plain)
 
 
-@given(
-    items=st.lists(st.text(min_size=1, max_size=9)),
-    size=st.integers(1, 5),
-    characters=st.integers(1, 20),
-    seed=st.integers(0, 9),
-)
+@given(st.lists(st.text(min_size=1, max_size=9)), st.integers(1, 5), st.integers(1, 20), st.integers(0, 9))
 def test_the_shuffle_buffer_respects_its_limits(items: list[str], size: int, characters: int, seed: int) -> None:
     output: list[str] = []
 
@@ -112,9 +100,14 @@ def test_the_shuffle_buffer_respects_its_limits(items: list[str], size: int, cha
     assert sorted(output) == sorted(items)
 
 
-def test_the_shuffle_is_uniform() -> None:
-    firsts = [next(module._shuffled(iter("abcd"), random.Random(seed))) for seed in range(400)]
-    assert all(60 < firsts.count(letter) < 140 for letter in "abcd")
+def test_the_first_documents_are_a_uniform_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shuffle in memory, and the first of several passes."""
+    monkeypatch.setattr(module, "MOST_DOCUMENTS", 2)
+    for firsts in (
+        [next(module._shuffled(iter("abcd"), random.Random(seed))) for seed in range(400)],
+        [next(module._in_passes(lambda: iter("abcd"), random.Random(seed))) for seed in range(400)],
+    ):
+        assert all(60 < firsts.count(letter) < 140 for letter in "abcd")
 
 
 @pytest.fixture
@@ -128,23 +121,15 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def written(tmp_path: Path, kind: str, rows: list[str]) -> Path:
-    path = tmp_path / f"rows{kind}"
-    if kind.startswith(".jsonl"):
-        write_jsonl(path, rows)
-    elif kind.startswith(".csv"):
-        with path.open("w", newline="") as file:
-            csv.writer(file).writerows([["id", "text"], *((1, row) for row in rows)])
-    elif kind == "folder":
+    if kind.startswith("."):
+        return compress(tmp_path / f"rows{kind}", as_csv(rows) if ".csv" in kind else as_jsonl(rows))
+    if kind == "folder":
         for start in range(0, len(rows), 5000):
-            write_jsonl(path / f"{start}.jsonl", rows[start : start + 5000])
-    else:
-        path = tmp_path / "rows.parquet"
-        row_group_size = 100 if kind == "many row groups" else None
-        pq.write_table(pa.table({"text": rows}), path, row_group_size=row_group_size)
-    if path.suffix in (".gz", ".zst"):
-        compress: Any = gzip.compress if path.suffix == ".gz" else zstandard.compress
-        path.write_bytes(compress(path.read_bytes()))
-    return path
+            write_jsonl(tmp_path / "folder" / f"{start}.jsonl", rows[start : start + 5000])
+        return tmp_path / "folder"
+    row_group_size = 100 if kind == "many row groups" else None
+    pq.write_table(pa.table({"text": rows}), tmp_path / "rows.parquet", row_group_size=row_group_size)
+    return tmp_path / "rows.parquet"
 
 
 @pytest.mark.parametrize(
@@ -165,12 +150,7 @@ def test_the_beginning_of_a_shuffled_large_text_is_from_everywhere(
     assert list(islice(documents(config, order, seed=4), 400)) != shuffled[:400]
 
 
-@given(
-    items=st.lists(st.text(min_size=1, max_size=9), max_size=40),
-    most=st.integers(1, 8),
-    characters=st.integers(1, 30),
-    seed=st.integers(0, 9),
-)
+@given(st.lists(st.text(min_size=1, max_size=9), max_size=40), st.integers(1, 8), st.integers(1, 30), st.integers(0, 9))
 def test_passes_yield_every_document_once_and_hold_few(items: list[str], most: int, characters: int, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_DOCUMENTS", most)
@@ -184,12 +164,6 @@ def test_passes_yield_every_document_once_and_hold_few(items: list[str], most: i
         yielded = list(only_texts(module._in_passes(read, random.Random(seed)), "The list"))
     assert sorted(yielded) == sorted(items)
     assert len(passes) <= 60
-
-
-def test_the_first_pass_is_a_uniform_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_DOCUMENTS", 2)
-    firsts = [next(module._in_passes(lambda: iter("abcd"), random.Random(seed))) for seed in range(400)]
-    assert all(60 < firsts.count(letter) < 140 for letter in "abcd")
 
 
 def test_a_small_text_is_sampled_as_it_is(rows: TextConfig) -> None:

@@ -3,28 +3,28 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import main
 from mxd.backend.cli.main import run as mxd
 from mxd.trainer.data import activation_cache
 from mxd.trainer.data.activation_cache import MANIFEST, ActivationCache
 from mxd.trainer.storage.database.tables import MetricRecord
-from mxd.trainer.storage.run import Run, checkpoints, runs_folder
+from mxd.trainer.storage.run import checkpoints, runs_folder
 from tests.helpers.forking.forked import Forked
 from tests.helpers.forking.torchrun import ROOT, TIMEOUT_SECONDS, started_processes
 from tests.helpers.language_models import saved_language_model
+from tests.helpers.processes import wait_for
 from tests.helpers.runs import World
 
 BUFFER_STEPS = 8
+ROUNDING = (1e-4, 1e-5)
 ORDERS = "MXD_TESTS_ORDERS"
 """Environment variable: file with one order per buffer after the first one."""
 
@@ -67,7 +67,7 @@ class Jobs:
         """A job that has written the first buffer and waits for orders."""
         environment = {**os.environ, ORDERS: str(self.orders)}
         with Forked(writing_on_order, ["mxd", *self.words("writer")], ROOT, environment) as writer:
-            until((self.cache / MANIFEST).is_file)
+            wait_for((self.cache / MANIFEST).is_file)
             yield writer
 
     def order(self, words: str) -> None:
@@ -75,23 +75,11 @@ class Jobs:
 
     def has_followed(self) -> bool:
         """True once the follower has taken all steps of the first buffer."""
-        with Session(self.world.database) as session:
-            return session.scalar(select(func.max(MetricRecord.step))) == BUFFER_STEPS
+        return max((metric.step for metric in self.world.rows(MetricRecord)), default=0) == BUFFER_STEPS
 
     def checkpoints(self) -> list[str]:
         """Names of the follower's checkpoints."""
         return [path.name for path in checkpoints(runs_folder(self.world.data) / "follower")]
-
-    def weights(self, name: str) -> dict[str, torch.Tensor]:
-        return dict(Run.load(name, self.world.data).layer.state_dict())
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    limit = time.monotonic() + TIMEOUT_SECONDS
-    while not is_true():
-        assert time.monotonic() < limit
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -102,17 +90,14 @@ def jobs(world: World, tmp_path: Path) -> Jobs:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_run_on_a_cache_that_is_being_written_equals_one_on_the_finished_cache(jobs: Jobs, processes: int) -> None:
     with jobs.writer() as writer, started_processes(main, *jobs.words("follower"), processes=processes) as followers:
-        until(jobs.has_followed)
+        wait_for(jobs.has_followed)
         jobs.order("write write")
         said = [one.communicate(TIMEOUT_SECONDS)[1] for one in followers]
         writer.communicate(TIMEOUT_SECONDS)
     assert [one.returncode for one in (writer, *followers)] == [0] * (1 + processes), said
     assert "Another process is writing" in said[0], said
-    for name, value in jobs.weights("writer").items():  # the writer trained on the finished cache
-        if processes == 1:
-            assert torch.equal(value, jobs.weights("follower")[name]), name
-        else:
-            torch.testing.assert_close(value, jobs.weights("follower")[name], rtol=1e-4, atol=1e-5, msg=name)
+    # The writer trained on the finished cache.
+    jobs.world.check_same_weights("writer", "follower", *((0, 0) if processes == 1 else ROUNDING))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +107,7 @@ def test_a_run_is_saved_if_the_writer_ends_early_and_continues_with_it(
     jobs: Jobs, orders: str, processes: int, written: int
 ) -> None:
     with jobs.writer() as writer, started_processes(main, *jobs.words("follower"), processes=processes) as followers:
-        until(jobs.has_followed)
+        wait_for(jobs.has_followed)
         jobs.order(orders)
         said = "\n".join(one.communicate(TIMEOUT_SECONDS)[1] for one in followers)
         assert [one.returncode for one in followers] == [2] * processes, said
@@ -132,13 +117,12 @@ def test_a_run_is_saved_if_the_writer_ends_early_and_continues_with_it(
     assert jobs.checkpoints() == [f"checkpoint-{written // 64}"]
     assert mxd(jobs.words("writer")) == mxd(jobs.words("follower")) == 0
     assert ActivationCache.open(jobs.cache, torch.device("cpu")).manifest.is_complete
-    for name, value in jobs.weights("writer").items():
-        torch.testing.assert_close(value, jobs.weights("follower")[name], rtol=1e-4, atol=1e-5, msg=name)
+    jobs.world.check_same_weights("writer", "follower", *ROUNDING)
 
 
 def test_a_follower_that_is_stopped_saves_its_run(jobs: Jobs) -> None:
     with jobs.writer() as writer, Forked(main, ["mxd", *jobs.words("follower")], ROOT, os.environ) as follower:
-        until(jobs.has_followed)
+        wait_for(jobs.has_followed)
         follower.terminate()
         said = follower.communicate(TIMEOUT_SECONDS)[1]
         assert follower.returncode == 128 + signal.SIGTERM, said

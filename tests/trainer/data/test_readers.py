@@ -1,8 +1,13 @@
-"""Readers of texts and labels: all formats and compressions; errors name the file and line."""
+"""Readers of texts and labels: all formats and compressions; errors name the file and line.
+
+Damaged and malicious files give documents or a UserError, within a memory limit.
+"""
 
 import csv
+import gzip
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +20,7 @@ from hypothesis import strategies as st
 from mxd.trainer.data import readers
 from mxd.trainer.data.readers import only_texts, pieces, read_documents, read_labelled, read_piece
 from mxd.trainer.errors import UserError
+from tests.helpers.fuzzing import damaged, tried
 
 texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=8)
 
@@ -122,7 +128,9 @@ def test_a_missing_column_lists_the_columns(tmp_path: Path) -> None:
         ("a.jsonl", b'{"text": "x"}\n["x"]\n', "line 2"),
         ("a.jsonl", b'{"text": "x"}\n{"text": 7}\n', "line 2 of"),
         ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', "Line 2"),
-        ("a.jsonl", b"[" * 100_000, "line 1"),
+        ("a.jsonl", b"[" * 200_000, "line 1"),
+        ("a.jsonl", b'{"text": ' * 100_000, "line 1"),
+        ("a.jsonl", b'{"text": ' + b"9" * 10_000 + b"}", "line 1"),
         ("a.csv", b'text\nx\n"x\n\n', "quote"),
         ("a.csv", b"text\nx\n\xe9t\xe9\n", "Line 3"),
         ("a.txt", b"one\ntwo\nthr\xe9e\n", "Line 3"),
@@ -232,3 +240,58 @@ def test_other_labels_are_errors_that_name_no_flag(tmp_path: Path, label: object
         labels(path)
     with pytest.raises(UserError, match=r"No column 'kind' in line 1 .*Choose one of these: 'text', 'label'\.$"):
         list(read_labelled(path, "text", "kind"))
+
+
+# ---------------------------------------------------------------- fuzzing
+
+ROWS = ["the old fox sang.", 'größer, "quoted"\nand on', "日本語 🦊", "", "x" * 300] * 20
+SUFFIXES = [suffix + ending for suffix in (".txt", ".jsonl", ".csv") for ending in ("", ".gz", ".zst")] + [".parquet"]
+MEGABYTE = 10**6
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_damaged_files_give_documents_or_a_user_error(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"text{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"text": ROWS}), path, row_group_size=30, compression="zstd")
+    else:
+        lines = {"txt": "\n".join(ROWS).encode(), "jsonl": as_jsonl(ROWS), "csv": as_csv(ROWS)}
+        compress(path, lines[suffix.split(".")[1]])
+
+    @tried(30)
+    @given(content=damaged(path.read_bytes()) | st.binary(max_size=400))
+    def read_all(content: bytes) -> None:
+        path.write_bytes(content)
+        try:
+            assert all(isinstance(document, str) for document in read_documents(path, "text"))
+        except UserError as error:
+            assert path.name in str(error)
+            assert "\n" not in str(error)
+
+    read_all()
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "pad", "message"),
+    [
+        ("bomb.jsonl.gz", b'{"text": "', b"a", "Line 1 of .* is longer than 64 MiB"),
+        ("bomb.csv.gz", b"text\n", b"a", "Line 2 of .* is longer than 64 MiB"),
+        ("bomb.csv.gz", b'text\n"', b"a" * 99 + b"\n", "a quote that is not closed"),
+    ],
+)
+def test_decompression_bombs_are_rejected_within_the_memory_limit(
+    name: str, begin: bytes, pad: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    with gzip.open(path, "wb", compresslevel=6) as file:
+        file.write(begin)
+        for _ in range(100):
+            file.write(pad * (MEGABYTE // len(pad)))
+    assert path.stat().st_size < MEGABYTE
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=message):
+            list(read_documents(path, "text"))
+        assert tracemalloc.get_traced_memory()[1] < 300 * MEGABYTE
+    finally:
+        tracemalloc.stop()

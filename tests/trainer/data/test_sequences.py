@@ -8,8 +8,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from mxd.trainer.config import TextConfig
@@ -69,22 +67,6 @@ def test_texts_that_begin_with_the_start_token_get_no_second_one(tmp_path: Path)
     plain, rendered = (write(tmp_path / f"{name}.jsonl", [f"{name}{line}" for line in LINES]) for name in ("", END))
     wanted = np.concatenate(list(tokenize_documents(plain, tokenizer)))
     assert np.array_equal(np.concatenate(list(tokenize_documents(rendered, tokenizer))), wanted)
-
-
-@given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=12), tokens=st.integers(1, 200))
-def test_packing_keeps_all_tokens(lengths: list[int], tokens: int) -> None:
-    stream = np.arange(sum(lengths), dtype=np.int32)
-    parts = np.split(stream, np.cumsum(lengths)[:-1])
-    config = TextConfig(dataset="rows.txt", context_length=CONTEXT)
-    number = max(1, tokens // CONTEXT)
-    packed = module._packed(config, ((1, part) for part in parts), number, 0, TextProgress())
-    possible = min(number, len(stream) // CONTEXT)
-    assert np.array_equal([*islice(packed, possible)], stream[: possible * CONTEXT].reshape(possible, CONTEXT).tolist())
-    if possible == number:
-        assert list(packed) == []
-    else:
-        with pytest.raises(UserError, match=f"has {len(stream):,} tokens, but {number * CONTEXT:,} are needed"):
-            next(packed)
 
 
 @pytest.mark.parametrize("order", get_args(Order))
@@ -159,27 +141,20 @@ def test_a_text_shorter_than_a_sequence_is_repeated(tmp_path: Path) -> None:
     assert collected(config, 1) == [token_ids(TOKENIZER, ["x"] * CONTEXT)[:CONTEXT]]
 
 
-def test_long_documents_cause_no_warning(config: TextConfig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tokenizers_maximum_length_is_ignored(config: TextConfig, caplog: pytest.LogCaptureFixture) -> None:
     assert TOKENIZER.model_max_length < 30
-    assert collected(config, 100)
-    assert caplog.text == ""
-
-
-def test_saved_truncation_is_ignored(config: TextConfig) -> None:
     tokenizer = byte_level()
     tokenizer.backend_tokenizer.enable_truncation(3)
     cut = list(sequences(config, tokenizer, 800, 0, "as-is"))
     assert np.array_equal(cut, collected(config, 800))
+    assert caplog.text == ""
 
 
-def test_invalid_settings_raise_immediately(config: TextConfig, tmp_path: Path) -> None:
+def test_invalid_settings_raise_immediately_and_damage_when_it_is_reached(config: TextConfig, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="eos_token"):
         sequences(config, metaspace(), 100, 0, "as-is")
     with pytest.raises(NotFoundError):
         sequences(TextConfig(dataset=str(tmp_path / "nothing.txt")), TOKENIZER, 100, 0, "as-is")
-
-
-def test_damage_raises_when_it_is_reached(tmp_path: Path) -> None:
     config = write(tmp_path / "rows.jsonl", LINES * 60)
     with (tmp_path / "rows.jsonl").open("a") as file:
         file.write("{broken\n")
@@ -188,21 +163,15 @@ def test_damage_raises_when_it_is_reached(tmp_path: Path) -> None:
         collected(config, 10**6)
 
 
-def test_a_column_of_token_ids_is_packed_without_tokenizer_and_start_token(tmp_path: Path) -> None:
-    path = tmp_path / "ids.jsonl"
-    path.write_text("".join(json.dumps({"input_ids": [number, 3, 2, 1]}) + "\n" for number in range(1, 9)))
-    config = TextConfig(dataset=str(path), column="input_ids", context_length=8)
-    packed = np.concatenate(list(sequences(config, TOKENIZER, tokens=32, seed=0, order="as-is")))
-    assert packed.tolist() == [token for number in range(1, 9) for token in (number, 3, 2, 1)]
-
-
 def test_texts_and_token_ids_in_one_column_are_both_read(tmp_path: Path) -> None:
+    """Token ids get no start token."""
     rows: list[str | list[int]] = ["ab", [900, 7], "", "c", [5], [6, 6]]
     path = tmp_path / "mixed.jsonl"
-    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    path.write_text("".join(json.dumps({"input_ids": row}) + "\n" for row in rows))
     start, ids = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids
     expected = [start, ids("a"), ids("b"), 900, 7, start, ids("c"), 5, 6, 6]
-    (row,) = sequences(TextConfig(dataset=str(path), context_length=10), TOKENIZER, 10, 0, "as-is")
+    config = TextConfig(dataset=str(path), column="input_ids", context_length=10)
+    (row,) = sequences(config, TOKENIZER, 10, 0, "as-is")
     assert row.tolist() == expected
 
 

@@ -32,9 +32,9 @@ from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
-from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
-from tests.helpers.analysis.evaluation_setups import trap
-from tests.helpers.runs import World, run_of, small_world
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
+from tests.helpers.layers import trap
+from tests.helpers.runs import World, run_of, small_world, stop_after
 
 
 @pytest.fixture(scope="module")
@@ -244,13 +244,10 @@ def test_results_are_stored_and_reused(trained: World) -> None:
     assert interval.low <= interval.value <= interval.high
 
 
-def test_cancelling(trained: World) -> None:
-    evaluator = Evaluator.open(make_config(trained), trained.language_model, Callbacks(is_cancelled=lambda: True))
+def test_cancelling_and_training_text_are_errors(trained: World, tmp_path: Path) -> None:
+    evaluator = Evaluator.open(make_config(trained), trained.language_model, stop_after(1))
     with pytest.raises(CancelledError):
         evaluate(evaluator, Run.load("mxd", trained.data), seen_text=True)
-
-
-def test_training_text_is_rejected(trained: World, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="held-out"):
         check_held_out("mxd", trained.text, trained.text)
     other = trained.text.model_copy(update={"dataset": str(tmp_path / "other.jsonl")})

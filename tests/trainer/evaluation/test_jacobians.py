@@ -16,9 +16,8 @@ from mxd.trainer.layers.base import SparseLayer, normalized_mse
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.utils.bootstrap import Bootstrap
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
-from tests.helpers.analysis.evaluation_setups import trap
 from tests.helpers.language_models import tiny_language_model
-from tests.helpers.layers import layer_config, random_layer
+from tests.helpers.layers import layer_config, random_layer, trap
 
 SEQUENCES, LENGTH = 6, 20
 

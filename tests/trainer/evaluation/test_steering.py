@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.config import AblationConfig, Sampling, SteeringEvaluationConfig
@@ -30,6 +28,7 @@ CONFIG = SteeringEvaluationConfig(experts=3, strengths=(0.02, 0.5), prompts=("th
 
 @pytest.fixture(name="run")
 def indexed_run(world: World, run: Run) -> Run:
+    """An indexed run whose layer is random, so that every expert matters."""
     run.__dict__["layer"] = random_layer(widths=(16, 24, 16), num_experts=40, k=4)
     world.index(run)
     return run
@@ -43,9 +42,7 @@ def steering_vectors(activation: float, length: float = 0.0) -> SteeringVectors:
 def test_effects_grow_with_strength(world: World, run: Run) -> None:
     build_ablations(run, AblationConfig(), world.language_model, world.database)
     results = evaluate_steering(run, CONFIG, world.language_model, world.database)
-    with Session(world.database) as session:
-        stored = session.scalar(select(func.count()).select_from(SteeringStrengthRecord))
-    assert stored == len(results) == 3 * (1 + 3 * 2)
+    assert len(world.rows(SteeringStrengthRecord)) == len(results) == 3 * (1 + 3 * 2)
     medians = median_results(results)
     assert medians["none"][0.0]["kl"] == pytest.approx(0, abs=1e-6)
     assert all(0 < medians[kind][0.02]["kl"] < medians[kind][0.5]["kl"] for kind in KINDS)

@@ -1,18 +1,20 @@
-"""Diversity penalty, frozen parts and Gaussian inputs."""
+"""muMoE and MxDs that mix hidden units; diversity penalty, frozen parts and Gaussian inputs."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from mxd.trainer.config import RegularizationConfig, TrainConfig
+from mxd.trainer.config import Encoder, Method, RegularizationConfig, TrainConfig
 from mxd.trainer.config import layer as registered
-from mxd.trainer.config.layer import MethodTraits, methods
+from mxd.trainer.config.layer import MethodTraits, Mixing, methods
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.data.activations import LiveActivations, StreamSpec
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.metrics import constant_mixing_fit
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
+from mxd.trainer.experimental.layers import HiddenMxD, TensorRingMxD
 from mxd.trainer.experimental.training import (
     ExperimentalLayerTrainer,
     GaussianInputs,
@@ -24,7 +26,7 @@ from mxd.trainer.experimental.training import (
 )
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers import registry
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.transcoders import Transcoder
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.finetune import new_run_configs
@@ -32,12 +34,8 @@ from mxd.trainer.training.initialization import loss_weights
 from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.language_models import tiny_language_model
-from tests.helpers.runs import World
-
-
-def routing_to(indices: list[list[int]]) -> Routing:
-    indices_TK = torch.tensor(indices)
-    return Routing(torch.ones(indices_TK.shape), indices_TK)
+from tests.helpers.layers import layer_config, random_layer, routing_to
+from tests.helpers.runs import World, stop_after
 
 
 def test_the_penalty_is_the_mean_squared_cosine_of_different_experts() -> None:
@@ -131,13 +129,12 @@ def test_frozen_parameters_keep_every_bit_and_the_others_are_trained(world: Worl
     ],
 )
 def test_a_resumed_run_is_bit_identical(world: World, changes: dict[str, Any]) -> None:
-    expected = train(world, experimental_config(world, **changes)).layer.state_dict()
-    cancelled = iter([False] * 9 + [True])
-    train(world, experimental_config(world, "again", **changes), Callbacks(is_cancelled=lambda: next(cancelled)))
+    train(world, experimental_config(world, **changes))
+    train(world, experimental_config(world, "again", **changes), stop_after(10))
     resumed = train(world, experimental_config(world, "again", **changes))
     assert isinstance(resumed.config, ExperimentalTrainConfig)
     assert resumed.config.experimental.diversity_weight == changes.get("diversity_weight", 0.0)
-    assert all(torch.equal(value, expected[name]) for name, value in resumed.layer.state_dict().items())
+    world.check_same_weights("small", "again")
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
@@ -177,3 +174,57 @@ def test_fine_tuning_keeps_the_settings_of_the_core(world: World) -> None:
     (tuned,) = new_run_configs([run], FinetuneConfig(text=world.text, tokens=512))
     assert type(tuned) is TrainConfig
     assert (tuned.parents, tuned.method, tuned.k) == (("small",), "mxd", world.config().k)
+
+
+# ---------------------------------------------------------------- methods
+
+R = 3
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+def test_tensor_ring_output_is_the_trace_of_the_cores(encoder: Encoder) -> None:
+    layer, x_TI = random_layer("tensor-ring-mxd", encoder=encoder, rank=R), torch.randn(7, 12)
+    assert isinstance(layer, TensorRingMxD)
+    output = layer(x_TI)
+    activations_TN = torch.zeros(7, 33).scatter_add(1, output.routing.indices_TK, output.routing.activations_TK)
+    first_NPQ = layer.scaling_NO.view(33, R, R)
+    second_QSH = layer.decoder.weight.view(R, R, 20)
+    third_OPS = layer.up.weight.view(10, R, R)
+    expected_TO = torch.einsum(
+        "tn,npq,qsh,th,ops->to", activations_TN, first_NPQ, second_QSH, layer.encode(x_TI), third_OPS
+    )
+    torch.testing.assert_close(output.output_TO, expected_TO + layer.output_bias, atol=1e-4, rtol=1e-4)
+
+
+def test_a_centred_layer_at_its_centre_outputs_only_the_bias() -> None:
+    layer, x_TI = random_layer("hidden-mxd", mixing="centred"), torch.randn(7, 12)
+    assert isinstance(layer, HiddenMxD)
+    centre_TH = layer.mixing_centre_M.normal_().expand(7, -1)
+    torch.testing.assert_close(layer.decode_mixed(layer.dense_output(x_TI), centre_TH), layer.output_bias.expand(7, -1))
+
+
+def test_a_rank_is_required() -> None:
+    with pytest.raises(UserError, match="needs a rank"):
+        build_layer(layer_config("low-rank-mxd", rank=None))
+
+
+@pytest.mark.parametrize(
+    ("method", "rank"), [("low-rank-mxd", 4), ("tensor-ring-mxd", 2), ("autoencoder", None), ("molt", 8)]
+)
+def test_training_and_saving(world: World, method: Method, rank: int | None) -> None:
+    layer = world.train(method=method, num_experts=None).layer
+    assert (layer.method, layer.config.k, layer.config.rank) == (method, 4, rank)
+    assert not isinstance(layer, TensorRingMxD) or layer.side == rank
+
+
+@pytest.mark.parametrize("mixing", ["paper", "centred"])
+def test_training_and_saving_of_hidden_mixing(world: World, tmp_path: Path, mixing: Mixing) -> None:
+    run = world.train(method="hidden-mxd", num_experts=None, mixing=mixing)
+    layer = run.layer
+    assert isinstance(layer, HiddenMxD)
+    assert layer.config.mixing == mixing
+    assert bool((layer.mixing_bias_H if mixing == "paper" else layer.mixing_centre_M).abs().sum() > 0)
+    assert layer.scaling_NO.shape == (layer.config.num_experts, layer.config.hidden_width)
+    card = (run.save_pretrained(tmp_path / "shared") / "README.md").read_text()
+    assert ("a C plus a learned constant" in card) == (mixing == "paper")
+    assert "| activation |" not in card

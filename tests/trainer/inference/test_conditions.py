@@ -127,14 +127,6 @@ def check(
     return [step.kl for step in steps if isinstance(step, TokenEvent) and step.variant == "steered"]
 
 
-def character(world: World, runs: list[Run], seed: int) -> str:
-    """The first plain character of the unedited text; an incomplete one is shown as another until it is complete."""
-    sampling = Sampling(max_tokens=10, temperature=1.0, seed=seed)
-    steps = steer(world.language_model, runs, SteeringConfig(prompt=PROMPT, sampling=sampling))
-    text = SteeredGeneration.collect("", PROMPT, steps).text("baseline")
-    return next(one for one in text[1:] if one.isascii())
-
-
 @pytest.mark.parametrize(
     "edit",
     [
@@ -161,7 +153,10 @@ def test_a_condition_reads_an_earlier_run_that_is_named_last(world: World, runs:
 
 
 def test_an_edit_ends_on_the_token_that_completes_its_stop_text(world: World, runs: list[Run]) -> None:
-    stop = character(world, runs, seed=1)
+    sampling = Sampling(max_tokens=10, temperature=1.0, seed=1)
+    steps = steer(world.language_model, runs, SteeringConfig(prompt=PROMPT, sampling=sampling))
+    text = SteeredGeneration.collect("", PROMPT, steps).text("baseline")
+    stop = next(one for one in text[1:] if one.isascii())  # an incomplete one is shown as another until it is complete
     ended = check(world, runs, [Edit.model_validate(f"3:add:0.3@until:{stop}")], seed=1)
     assert any(ended)
 

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
-from mxd.trainer.inference.edits import EditPlan, LayerEdits, TextProgress
 from mxd.trainer.inference.generation import (
     RowBatch,
-    SequenceState,
     _Nucleus,
     apply_repetition_penalty,
     gumbel_noise,
@@ -23,7 +21,6 @@ from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import CONFIGS, OTHER_CACHES, tiny_language_model
-from tests.helpers.layers import random_layer
 from tests.helpers.runs import World, run_of
 
 REQUESTS = [
@@ -91,61 +88,8 @@ def test_batched_equals_alone(world: World, family: str, apart: int) -> None:
         assert sorted(tokens(actual)) == sorted(tokens(expected))
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "falcon", *OTHER_CACHES])
-def test_steered_tokens_equal_those_of_a_hook_without_a_cache(world: World, family: str) -> None:
-    """The right tokens: plain transformers on the whole text in every step, with a hook on the MLP."""
-    language_model, run = tiny_language_model(family), run_of(world)
-    assert language_model.can_grow_cache == (family not in OTHER_CACHES)
-    prompt = "the old fox sat and sang to the red dog"
-    sampling = Sampling(max_tokens=12, temperature=0.0, repetition_penalty=1.0)
-    config = SteeringConfig(prompt=prompt, edits=(Edit(expert=3, mode="add", strength=8),), sampling=sampling)
-    steered = [
-        step
-        for step in steer(language_model, run, config)
-        if isinstance(step, TokenEvent) and step.variant == "steered"
-    ]
-    row_O = run.layer.table[3]
-    tokenizer, layer = language_model.tokenizer, run.layer
-    ids = [tokenizer.eos_token_id, *tokenizer(prompt)["input_ids"]]
-
-    def hook(_module: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-        x_TI = inputs[0].reshape(-1, 16)
-        # The expert's activation grows by 8 units of 1: its output is (a C - m) * (z D + d), of which a C is linear.
-        return output + 8 * (row_O * layer.dense_output(x_TI)).reshape(output.shape)
-
-    block = language_model.architecture.block(run.config.layer)
-    mlp = getattr(block, language_model.architecture.mlp_names(run.config.layer)[1])
-    handle = mlp.register_forward_hook(hook)
-    try:
-        for step in steered:
-            with torch.no_grad():
-                log_p_V = language_model.module(torch.tensor([ids]), use_cache=False).logits[0, -1].log_softmax(-1)
-            assert step.id == int(log_p_V.argmax())
-            ids.append(step.id)
-    finally:
-        handle.remove()
-    assert len(steered) > 3
-
-
 PLAIN = Sampling(temperature=1, top_p=1, top_k=0, repetition_penalty=1)
 LOGITS_V = torch.tensor([0.1, 3.0, 2.9, -1.0, 0.5])
-
-
-@pytest.mark.parametrize(
-    ("limits", "edited"),
-    [
-        ({"scope": "all"}, [0, 1, 2, 3, 4]),
-        ({"scope": "generated"}, [3, 4]),
-        ({"scope": "prompt"}, [0, 1, 2]),
-        ({"scope": "generated", "positions": frozenset({1, 4})}, [1]),
-    ],
-)
-def test_edited_positions(limits: dict[str, Any], edited: list[int]) -> None:
-    progress = TextProgress(prompt_tokens=3, **limits)
-    edits = LayerEdits(random_layer(), "residual", EditPlan.from_edits((Edit(expert=1, mode="ablate"),), {1: 1.0}, 33))
-    plans = SequenceState([1, 2, 3], {1: edits}, progress).plans(1, 0, 5)
-    assert [position for position, plan in enumerate(plans) if plan is edits.plan] == edited
-    assert plans.count(None) == 5 - len(edited)
 
 
 def sample(sampling: Sampling, logits_V: torch.Tensor, count: int = 4000) -> torch.Tensor:
@@ -190,15 +134,6 @@ def test_repetition_penalty_lowers_used_tokens() -> None:
     logits_RV = apply_repetition_penalty(LOGITS_V.repeat(2, 1), [{1, 3}, {4}], [sampling] * 2)
     expected_RV = torch.tensor([[0.1, 1.5, 2.9, -2.0, 0.5], [0.1, 3.0, 2.9, -1.0, 0.25]])
     torch.testing.assert_close(logits_RV, expected_RV)
-
-
-@given(st.integers(0, 2**40), st.integers(0, 500))
-def test_variants_with_equal_probabilities_sample_the_same_token(seed: int, step: int) -> None:
-    noise_RV = gumbel_noise(seed, step, 5).repeat(2, 1)
-    logits_RV = torch.stack([LOGITS_V, LOGITS_V + 2.0])  # the same distribution
-    sampling = PLAIN.model_copy(update={"top_p": 0.9})
-    left, right = sample_tokens(logits_RV, [set(), set()], [sampling] * 2, noise_RV)
-    assert left == right
 
 
 def test_noise_of_several_steps_equals_single_steps() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config import Edit, Method, Sampling, SteeringConfig, SteeringMode, StrengthSweepConfig
+from mxd.trainer.config import Edit, Method, Sampling, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import TooLongError, UsageWarning, UserError
 from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
 from mxd.trainer.inference.generation import gumbel_noise, run_alone, sample_tokens
@@ -20,7 +20,6 @@ from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.inference.units import NUM_CANDIDATES, edit_units, median_in_units, with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.run import Run
 from tests.helpers.databases import made_up_database
@@ -58,23 +57,17 @@ def plain_generation(language_model: LanguageModel, sampling: Sampling) -> list[
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "opt", "gemma2", "falcon"])
-@pytest.mark.parametrize("seed", range(2))
-def test_without_edits_both_variants_equal_the_original_model(world: World, family: str, seed: int) -> None:
+@pytest.mark.parametrize(("edits", "seed"), [((), 0), ((Edit(expert=3, mode="scale", strength=1),), 1)])
+def test_without_effective_edits_both_variants_equal_the_original_model(
+    world: World, family: str, edits: tuple[Edit, ...], seed: int
+) -> None:
     language_model = tiny_language_model(family)
-    steps = steered(language_model, run_of(world), sampling={"seed": seed})
+    steps = steered(language_model, run_of(world), edits=edits, sampling={"seed": seed})
     expected = plain_generation(language_model, Sampling(max_tokens=12, temperature=1.0, seed=seed))
     assert ids_of(steps, "baseline") == ids_of(steps, "steered") == expected
     for step in steps:
         if isinstance(step, TokenEvent):
-            assert (step.delta_log_probability, step.kl) == (0.0, 0.0)
-
-
-def test_the_baseline_is_independent_of_the_edits(world: World) -> None:
-    run = run_of(world)
-    plain = steered(world.language_model, run)
-    edited = steered(world.language_model, run, edits=(Edit(expert=3, mode="add", strength=30),))
-    assert ids_of(plain, "baseline") == ids_of(edited, "baseline")
-    assert ids_of(edited, "steered") != ids_of(edited, "baseline")
+            assert (step.delta_log_probability, step.kl) == pytest.approx((0, 0), abs=1e-5 if edits else 0)
 
 
 def test_scope(world: World) -> None:
@@ -88,6 +81,12 @@ def test_scope(world: World) -> None:
     assert all(0 < g != a for g, a in zip(generated[1:], everywhere[1:], strict=True))
     # An edited prompt is still seen through attention.
     assert all(0 < p != a for p, a in zip(prompt[1:], everywhere[1:], strict=True))
+    # Positions are those of the prompt, whatever the scope is.
+    every, some = (
+        divergences(steered(world.language_model, run, edits=edits, scope="generated", positions=chosen), "baseline")
+        for chosen in (tuple(range(12)), (1, 4))
+    )
+    assert every == prompt != some and some[0] > 0
 
 
 def test_stop_text(world: World) -> None:
@@ -149,41 +148,16 @@ def test_smaller_k_equals_a_layer_with_that_k(world: World, mode: str) -> None:
         assert [each.kl for each in whole if isinstance(each, TokenEvent)] != [each.kl for each in tokens[0]]
 
 
-X_BTI = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
-
-
-def plan(*edits: Edit, units: dict[int, float] | None = None) -> EditPlan:
-    return EditPlan.from_edits(edits, dict.fromkeys((edit.expert for edit in edits), 1.0) | (units or {}), 33)
-
-
-def block(layer: SparseLayer, mode: SteeringMode, edits: tuple[Edit, ...], touched_BT: list[list[bool]]) -> EditedBlock:
-    """A block whose rows have the same layer and plan."""
-    made = EditedBlock(len(touched_BT))
-    both = LayerEdits(layer, mode, plan(*edits))
-    for index, touched in enumerate(touched_BT):
-        made.add_row(index, both, [both.plan if edits and is_touched else None for is_touched in touched])
-    return made
-
-
-@pytest.mark.parametrize("mode", ["residual", "replace"])
-@pytest.mark.parametrize("edits", [(), (Edit(expert=3, mode="scale", strength=1),)])
-def test_edits_without_effect_are_bit_identical(mode: SteeringMode, edits: tuple[Edit, ...]) -> None:
-    layer = random_layer(widths=(12, 20, 12))
-    output = block(layer, mode, edits, [[True] * 3] * 2)(X_BTI, lambda: X_BTI.sin())
-    wanted = X_BTI.sin() if mode == "residual" else layer(X_BTI.reshape(-1, 12)).output_TO.reshape(2, 3, 12)
-    assert torch.equal(output, wanted)
-
-
 @pytest.mark.parametrize("method", ["transcoder", "jumprelu-transcoder"])
 def test_layers_without_a_dense_output_can_be_edited(method: Method) -> None:
-    layer = random_layer(method)
-    output_BTO = torch.zeros(2, 3, 10)
-    edited = block(layer, "residual", (Edit(expert=4, mode="set", strength=2),), [[True] * 3] * 2)
-    actual = edited(X_BTI, lambda: output_BTO.clone())
-    routing = layer.route(X_BTI.reshape(-1, 12))
+    layer, x_1TI = random_layer(method), torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0))
+    edits = LayerEdits(layer, "residual", EditPlan.from_edits([Edit(expert=4, mode="set", strength=2)], {4: 1.0}, 33))
+    block = EditedBlock(1)
+    block.add_row(0, edits, [edits.plan] * 6)
+    actual = block(x_1TI, lambda: torch.zeros(1, 6, 10))
+    routing = layer.route(x_1TI[0])
     live_T = (routing.activations_TK * (routing.indices_TK == 4)).sum(dim=1)
-    wanted_TO = (2 - live_T).unsqueeze(1) * layer.table[4]
-    torch.testing.assert_close(actual.reshape(-1, 10), wanted_TO)
+    torch.testing.assert_close(actual[0], (2 - live_T).unsqueeze(1) * layer.table[4])
 
 
 CONFIG = StrengthSweepConfig(prompt="the", edits=(Edit(expert=2, mode="add"),))
@@ -204,9 +178,6 @@ def test_the_median_is_at_most_one_bin_off(values: list[float]) -> None:
 def test_medians_are_in_units() -> None:
     values = np.linspace(0.01, 3.99, 1000)
     assert median_in_units(record(values, 4.0, p99=3.9)) == pytest.approx(2 / 3.9, rel=0.02)
-
-
-def test_a_dead_expert_has_median_zero() -> None:
     assert median_in_units(ExpertRecord(histogram=[0] * 64, histogram_high=0.0, p99=0.0)) == 0
 
 

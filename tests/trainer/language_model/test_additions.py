@@ -4,62 +4,34 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as T
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
+from tests.helpers.architectures import tiny_config
 from tests.helpers.language_models import byte_tokenizer
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "vocab_size": 257,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-    "pad_token_id": 0,
+PLAIN = ("cohere", "falcon", "llama", "opt")
+CHANGED = ("exaone4", "gemma2", "gemma3_text", "gemma4_text", "glm4", "granite", "olmo2", "olmo3")
+"""Families whose blocks add a norm or a multiple of the MLP's output, or scale the sum."""
+OTHER_SETTINGS: dict[str, dict[str, Any]] = {
+    "gemma4_text": {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+    "granite": {"residual_multiplier": 0.22},
 }
-HEAD: dict[str, Any] = {"head_dim": 8}
-HEAD_4: dict[str, Any] = {"head_dim": 8, "global_head_dim": 8}
-GEMMA: dict[str, Any] = {"query_pre_attn_scalar": 8, "sliding_window": 16}
-OPT: dict[str, Any] = {
-    "hidden_size": 16,
-    "ffn_dim": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 128,
-    "vocab_size": 257,
-}
-PLAIN = {
-    "llama": T.LlamaConfig(**SIZES),
-    "cohere": T.CohereConfig(**SIZES),
-    "falcon": T.FalconConfig(
-        hidden_size=16, num_hidden_layers=3, num_attention_heads=2, ffn_hidden_size=24, vocab_size=257
-    ),
-    "opt": T.OPTConfig(word_embed_proj_dim=16, **OPT),
-}
-CHANGED = {
-    "granite": T.GraniteConfig(residual_multiplier=0.22, **SIZES),
-    "gemma2": T.Gemma2Config(**SIZES, **HEAD, **GEMMA),
-    "gemma3": T.Gemma3TextConfig(**SIZES, **HEAD, **GEMMA),
-    "gemma4": T.Gemma4TextConfig(**SIZES, **HEAD_4, hidden_size_per_layer_input=0, num_kv_shared_layers=0),
-    "olmo2": T.Olmo2Config(**SIZES),
-    "olmo3": T.Olmo3Config(**SIZES),
-    "glm4": T.Glm4Config(**SIZES, **HEAD),
-    "exaone4": T.Exaone4Config(**SIZES),
-}
-LAYER, IDS = 1, [0, 5, 90, 17, 33, 120]
+WIDTH, LAYER, IDS = 32, 1, [0, 5, 90, 17, 33, 120]
+FAMILIES = pytest.mark.parametrize("name", PLAIN + CHANGED)
 
 
-def model_of(config: T.PreTrainedConfig) -> LanguageModel:
+def model_of(kind: str, **settings: Any) -> LanguageModel:
     torch.manual_seed(0)
-    module = T.AutoModelForCausalLM.from_config(config)
+    config = tiny_config(kind)
+    for name, value in (OTHER_SETTINGS.get(kind, {}) | settings).items():
+        setattr(config, name, value)
+    module = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.normal_(0, 0.3) if parameter.dim() > 1 else parameter.uniform_(0.5, 1.5)
+            parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.uniform_(0.5, 1.5)
         for name, scale in module.named_buffers():
             if name.endswith("layer_scalar"):
                 scale.fill_(0.5)
@@ -86,14 +58,14 @@ def block_output(model: LanguageModel, vector_TO: Tensor, silent: bool = False) 
     return seen[0]
 
 
-@pytest.mark.parametrize("name", sorted(PLAIN | CHANGED))
+@FAMILIES
 def test_additions_equal_the_difference_of_plain_hooks(name: str) -> None:
-    model = model_of((PLAIN | CHANGED)[name])
-    vector_RO = torch.randn(3, 16, generator=torch.Generator().manual_seed(3))
-    positions, plain_TW = [5, 2, 2], block_output(model, torch.zeros(6, 16))
+    model = model_of(name)
+    vector_RO = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(3))
+    positions, plain_TW = [5, 2, 2], block_output(model, torch.zeros(6, WIDTH))
     added_RW = model.additions.of_vectors(LAYER, IDS, positions, vector_RO)
     for position, vector_O, added_W in zip(positions, vector_RO, added_RW, strict=True):
-        change_TO = torch.zeros(6, 16)
+        change_TO = torch.zeros(6, WIDTH)
         change_TO[position] = vector_O
         expected_W = (plain_TW - block_output(model, change_TO))[position]
         torch.testing.assert_close(added_W, expected_W, atol=2e-5, rtol=1e-4)
@@ -101,60 +73,49 @@ def test_additions_equal_the_difference_of_plain_hooks(name: str) -> None:
     vector_TO = vector_RO.repeat(2, 1)
     added_TW = model.additions.of_sequence(LAYER, IDS, vector_TO)
     torch.testing.assert_close(added_TW, plain_TW - block_output(model, vector_TO), atol=2e-5, rtol=1e-4)
-    nothing_TW = block_output(model, torch.zeros(6, 16), silent=True)
+    nothing_TW = block_output(model, torch.zeros(6, WIDTH), silent=True)
     for added_W, vector_O in zip(model.additions.of_directions(LAYER, vector_RO), vector_RO, strict=True):
-        only_TW = block_output(model, -vector_O.expand(6, 16), silent=True)
+        only_TW = block_output(model, -vector_O.expand(6, WIDTH), silent=True)
         torch.testing.assert_close(added_W, (only_TW - nothing_TW)[0], atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", sorted(PLAIN | CHANGED))
+@FAMILIES
 def test_additions_of_small_vectors_are_not_rounded_in_half_precision(name: str) -> None:
-    half, exact = model_of((PLAIN | CHANGED)[name]), model_of((PLAIN | CHANGED)[name])
+    half, exact = model_of(name), model_of(name)
     half.module.to(torch.bfloat16)
     exact.module.load_state_dict({name: value.float() for name, value in half.module.state_dict().items()})
     before = dict(half.module.named_parameters())
-    vector_1O = 1e-3 * torch.randn(1, 16, generator=torch.Generator().manual_seed(3))
+    vector_1O = 1e-3 * torch.randn(1, WIDTH, generator=torch.Generator().manual_seed(3))
     added_1W, expected_1W = (model.additions.of_vectors(LAYER, IDS, [3], vector_1O) for model in (half, exact))
     assert (added_1W - expected_1W).norm() < 0.1 * expected_1W.norm()  # the stream before the block is rounded
     assert all(weight is before[name] for name, weight in half.module.named_parameters())
 
 
-@pytest.mark.parametrize("name", sorted(PLAIN | CHANGED))
+@FAMILIES
 def test_later_blocks_pass_the_stream_on(name: str) -> None:
     """Gemma 4 multiplies the stream at the end of each block, here by 0.5."""
-    model = model_of((PLAIN | CHANGED)[name])
-    expected = [0.25, 0.5, 1.0] if name == "gemma4" else [1.0, 1.0, 1.0]
-    assert [model.additions.passed_on(layer) for layer in range(3)] == pytest.approx(expected, rel=1e-4)
+    model = model_of(name)
+    expected = [0.125, 0.25, 0.5, 1.0] if name == "gemma4_text" else [1.0] * 4
+    assert [model.additions.passed_on(layer) for layer in range(4)] == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_norm_of_the_sum_has_no_direct_effects() -> None:
-    model = model_of(T.OPTConfig(do_layer_norm_before=False, word_embed_proj_dim=8, **OPT))
+    model = model_of("opt", do_layer_norm_before=False, word_embed_proj_dim=16)
     assert not model.additions.has_direct_effects(1)
-    assert model.additions.passed_on(2) == 1.0  # no block follows
+    assert model.additions.passed_on(3) == 1.0  # no block follows
     with pytest.raises(UserError, match=r"Direct effects of layer 1 do not exist in tiny.*steering or ablation"):
         model.additions.passed_on(1)
     with pytest.raises(UserError, match="do not exist"):
-        model.additions.of_directions(1, torch.randn(2, 16))
-    vector_RO = torch.randn(1, 16)
-    change_TO = torch.zeros(6, 16)
+        model.additions.of_directions(1, torch.randn(2, WIDTH))
+    vector_RO = torch.randn(1, WIDTH)
+    change_TO = torch.zeros(6, WIDTH)
     change_TO[4] = vector_RO[0]
-    expected_W = (block_output(model, torch.zeros(6, 16)) - block_output(model, change_TO))[4]
+    expected_W = (block_output(model, torch.zeros(6, WIDTH)) - block_output(model, change_TO))[4]
     torch.testing.assert_close(model.additions.of_vectors(LAYER, IDS, [4], vector_RO)[0], expected_W, atol=2e-5, rtol=0)
 
 
 def test_several_residual_streams_are_refused() -> None:
-    config = T.Gemma3nTextConfig(
-        **SIZES,
-        **HEAD,
-        hidden_size_per_layer_input=8,
-        vocab_size_per_layer_input=257,
-        laurel_rank=4,
-        altup_num_inputs=2,
-        num_kv_shared_layers=0,
-        activation_sparsity_pattern=[0.0] * 3,
-        layer_types=["full_attention"] * 3,
-    )
-    model = model_of(config)
+    model = model_of("gemma3n_text")
     assert not model.additions.has_direct_effects(1)
     with pytest.raises(UserError, match="do not add to one residual stream"):
-        model.additions.of_vectors(LAYER, IDS, [4], torch.randn(1, 16))
+        model.additions.of_vectors(LAYER, IDS, [4], torch.randn(1, WIDTH))

@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import DeviceMap, is_shard, load_outline
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.registry import build_layer
@@ -73,28 +72,15 @@ def test_training_on_a_dispatched_model_gives_the_same_weights(
     world: World, both: tuple[LanguageModel, LanguageModel], method: str
 ) -> None:
     """Both are initialised from weights on disk, an MxD that mixes hidden units from those of the MLP."""
-    expected, actual = (
-        replace(world, language_model=language_model).train(name, method=method).layer.state_dict()
-        for name, language_model in zip(("plain", "spread"), both, strict=True)
-    )
-    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    for name, language_model in zip(("plain", "spread"), both, strict=True):
+        replace(world, language_model=language_model).train(name, method=method)
+    world.check_same_weights("plain", "spread")
 
 
 def test_auto_map_fills_the_devices(tmp_path: Path) -> None:
     folder = str(saved_language_model(tmp_path))
     spread = LanguageModel.load(folder, "auto-map", torch.float32)
     assert torch.equal(LanguageModel.load(folder, "cpu").logits(IDS_BT), spread.logits(IDS_BT).cpu())
-
-
-@pytest.mark.parametrize("family", sorted(CONFIGS))
-def test_outline_has_shapes_without_weights(family: str, tmp_path: Path) -> None:
-    CONFIGS[family].save_pretrained(tmp_path)
-    outline = load_outline(str(tmp_path))
-    assert all(parameter.is_meta for parameter in outline.parameters())
-    whole = saved_language_model(tmp_path / "whole", family)
-    plain = LanguageModel.load(str(whole), "cpu")
-    assert Architecture(outline, family).mlp_shape(1) == plain.mlp_shape(1)
-    assert sum(each.numel() for each in outline.parameters()) == sum(each.numel() for each in plain.module.parameters())
 
 
 def test_outline_of_a_missing_or_unsupported_config(tmp_path: Path) -> None:
@@ -109,46 +95,30 @@ UP = "model.layers.1.mlp.up_proj.weight"
 Weights = dict[str, torch.Tensor]
 
 
-def _without(weights: Weights) -> None:
-    del weights[UP]
-
-
-def _transposed(weights: Weights) -> None:
-    weights[UP] = weights[UP].T.contiguous()
-
-
-def _with_nan(weights: Weights) -> None:
-    weights[UP][3, 2] = torch.nan
+DAMAGES: list[tuple[Callable[[Weights], object], str]] = [
+    (lambda weights: weights.pop(UP), "missing from the files"),
+    (lambda weights: weights.update({UP: weights[UP].T.contiguous()}), "of another shape than the config says"),
+    (lambda weights: weights[UP][3].fill_(torch.nan), "not finite"),
+]
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (_without, "missing from the files"),
-        (_transposed, "of another shape than the config says"),
-        (_with_nan, "not finite"),
-    ],
+    ("change", "problem", "device"),
+    [*((*each, device) for each in DAMAGES for device in ("cpu", "auto-map")), (*DAMAGES[-1], "disk")],
 )
-@pytest.mark.parametrize("device", ["cpu", "auto-map"])
 def test_bad_weights_are_rejected_by_name(
     change: Callable[[Weights], None], problem: str, device: str, tmp_path: Path
 ) -> None:
     folder = saved_language_model(tmp_path)
+    on_disk = half_on_disk(LanguageModel.load(str(folder), "cpu"))
     weights = load_file(folder / "model.safetensors")
     change(weights)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(UserError, match=f"{UP}: {problem}"):
-        LanguageModel.load(str(folder), device)
-
-
-def test_weights_on_disk_are_checked_too(tmp_path: Path) -> None:
-    folder = saved_language_model(tmp_path)
-    devices = half_on_disk(LanguageModel.load(str(folder), "cpu"))
-    weights = load_file(folder / "model.safetensors")
-    _with_nan(weights)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match=f"{UP}: not finite"):
-        LanguageModel.dispatched(str(folder), devices, torch.float32)
+        if device == "disk":
+            LanguageModel.dispatched(str(folder), on_disk, torch.float32)
+        else:
+            LanguageModel.load(str(folder), device)
 
 
 @pytest.mark.parametrize(

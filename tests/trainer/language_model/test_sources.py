@@ -124,7 +124,8 @@ def write_gguf(path: Path, family: Family = "llama") -> PreTrainedModel:
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     writer = gguf.GGUFWriter(path, family)
-    _write_metadata(writer)
+    for name, value in METADATA.items():
+        getattr(writer, f"add_{name}")(value)
     arch = gguf.MODEL_ARCH.LLAMA if family == "llama" else gguf.MODEL_ARCH.QWEN2
     names = gguf.get_tensor_name_map(arch, BLOCKS)
     for name, tensor in module.state_dict().items():
@@ -143,28 +144,15 @@ def write_gguf(path: Path, family: Family = "llama") -> PreTrainedModel:
     return module
 
 
-def _write_metadata(writer: gguf.GGUFWriter) -> None:
-    writer.add_name("Tiny")
-    writer.add_organization("Example")
-    writer.add_license("mit")
-    writer.add_context_length(_SIZES["max_position_embeddings"])
-    writer.add_embedding_length(_SIZES["hidden_size"])
-    writer.add_feed_forward_length(_SIZES["intermediate_size"])
-    writer.add_block_count(BLOCKS)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(len(_VOCABULARY))
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(_VOCABULARY)
-    writer.add_token_merges(["t h", "th e"])
-    writer.add_token_types([gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.NORMAL] * (len(_VOCABULARY) - 2))
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(1)
-    writer.add_unk_token_id(0)
+METADATA: dict[str, object] = {
+    **{"name": "Tiny", "organization": "Example", "license": "mit"},
+    **{"context_length": 128, "embedding_length": 64, "feed_forward_length": 96, "block_count": BLOCKS},
+    **{"head_count": HEADS, "head_count_kv": KV_HEADS, "layer_norm_rms_eps": 1e-6, "rope_freq_base": 10000.0},
+    **{"vocab_size": len(_VOCABULARY), "file_type": gguf.LlamaFileType.MOSTLY_Q8_0},
+    **{"tokenizer_model": "gpt2", "tokenizer_pre": "qwen2", "token_list": _VOCABULARY, "token_merges": ["t h", "th e"]},
+    "token_types": [gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.NORMAL] * (len(_VOCABULARY) - 2),
+    **{"bos_token_id": 1, "eos_token_id": 1, "unk_token_id": 0},
+}
 
 
 def _permuted(name: str, array: np.ndarray) -> np.ndarray:

@@ -24,14 +24,17 @@ from mxd.trainer.layers.tensor_files import GROUP, PACKED, SCALE, dequantize, qu
 from tests.helpers.layers import layer_config, random_layer
 
 
-def test_a_loaded_layer_equals_the_saved_one(tmp_path: Path) -> None:
-    layer = random_layer(encoder="mlp", activation="gelu")
+@pytest.mark.parametrize("method", methods("core", "experimental", "imported"))
+def test_a_loaded_layer_equals_the_saved_one(tmp_path: Path, method: Method) -> None:
+    layer = random_layer(method, encoder="mlp", activation="gelu")
+    for buffer in layer.buffers():
+        buffer.uniform_(0, 1)
     layer.save(tmp_path)
     again = load_layer(tmp_path)
     assert again.config == layer.config
-    assert all(torch.equal(value, again.state_dict()[name]) for name, value in layer.state_dict().items())
-    x = torch.randn(3, 12)
-    assert torch.equal(layer(x).output_TO, again(x).output_TO)
+    torch.testing.assert_close(again.state_dict(), layer.state_dict(), rtol=0, atol=0)
+    x = torch.randn(3, layer.config.input_width)
+    assert torch.equal(layer.eval()(x).output_TO, again.eval()(x).output_TO)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"k": 0}', "\x00"])
@@ -233,35 +236,31 @@ def test_no_weight_becomes_zero() -> None:
     assert dequantize(*quantize(weight_RC)).count_nonzero() == weight_RC.numel()
 
 
-@pytest.mark.parametrize("suffix", [PACKED, SCALE])
-def test_wrong_shapes_are_rejected(tmp_path: Path, suffix: str) -> None:
+@pytest.fixture
+def wide(tmp_path: Path) -> SparseLayer:
+    """A layer that is saved in the test's folder."""
     layer = random_layer(widths=(64, 128, 64), num_experts=200)
     layer.save(tmp_path)
+    return layer
+
+
+@pytest.mark.parametrize("suffix", [PACKED, SCALE])
+def test_wrong_shapes_are_rejected(wide: SparseLayer, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "layer.safetensors"
     quantize_file(path, path)
     tensors = load_file(path)
     name = next(name for name in tensors if name.endswith(suffix))
     save_file(tensors | {name: tensors[name][:-1].clone()}, path)
     with pytest.raises(UserError, match="do not match the layer config"):
-        read_weights(path, layer)
+        read_weights(path, wide)
 
 
-def test_a_quantised_layer_loads(tmp_path: Path) -> None:
-    layer = random_layer(widths=(64, 128, 64), num_experts=200)
-    layer.save(tmp_path)
-    quantize_file(tmp_path / "layer.safetensors", tmp_path / "small.safetensors")
-    assert (tmp_path / "small.safetensors").stat().st_size < 0.25 * (tmp_path / "layer.safetensors").stat().st_size
-    loaded = read_weights(tmp_path / "small.safetensors", layer)
-    for name, value in layer.state_dict().items():
+def test_a_quantised_layer_loads(wide: SparseLayer, tmp_path: Path) -> None:
+    whole, small = tmp_path / "layer.safetensors", tmp_path / "small.safetensors"
+    quantize_file(whole, small)
+    assert small.stat().st_size < 0.25 * whole.stat().st_size
+    assert [stored_bits(path) for path in (whole, small, tmp_path / "missing")] == [None, 5, None]
+    loaded = read_weights(small, wide)
+    for name, value in wide.state_dict().items():
         assert loaded[name].dtype == value.dtype
         torch.testing.assert_close(loaded[name], value, atol=value.abs().max().item() / 29, rtol=0)
-
-
-def test_a_file_shows_the_bits_of_its_weights(tmp_path: Path) -> None:
-    layer = random_layer(widths=(64, 128, 64), num_experts=200)
-    layer.save(tmp_path)
-    path = tmp_path / "layer.safetensors"
-    assert stored_bits(path) is None
-    quantize_file(path, path)
-    assert stored_bits(path) == 5
-    assert stored_bits(tmp_path / "missing") is None

@@ -12,7 +12,7 @@ from mxd.trainer.config import Encoder, Method
 from mxd.trainer.config.layer import transform_ranks
 from mxd.trainer.layers.base import Routing, normalized_mse
 from mxd.trainer.layers.mxd import MxD, spatial_median
-from mxd.trainer.layers.registry import build_layer, load_layer
+from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.variants import THRESHOLD_UPDATE, UNSET, BatchTopK, FixedThresholds, Molt
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
 from tests.helpers.layers import layer_config, random_layer
@@ -201,13 +201,6 @@ def test_features_above_their_threshold_are_active(method: Method) -> None:
     assert torch.equal(routing.activations_TK, torch.where(active_TN, scores_TN, 0))
     layer.threshold_N.zero_()
     assert torch.equal(layer.route(x_TI).activations_TK, scores_TN.relu())
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_saved_layer_has_its_thresholds(tmp_path: Path, method: Method) -> None:
-    layer, x_TI = with_thresholds(method), torch.randn(7, 12)
-    layer.save(tmp_path)
-    assert torch.allclose(load_layer(tmp_path)(x_TI).output_TO, layer(x_TI).output_TO)
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])

@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from mxd.trainer.config import Method
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers import base
-from mxd.trainer.layers.base import SparseLayer, normalized_mse
+from mxd.trainer.layers.base import normalized_mse
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.tensor_files import OFFSETS, join_parts, read_rows, save_part
@@ -24,12 +25,6 @@ from tests.helpers.layers import random_layer
 def test_a_sharded_layer_matches_the_unsharded_one(processes: int) -> None:
     done = run_processes(compare_many_layers, processes=processes)
     assert [one.returncode for one in done] == [0] * processes, [one.stderr for one in done]
-
-
-@pytest.mark.parametrize(("num_experts", "world"), [(10, 3), (2, 2), (21_490, 8), (5, 1)])
-def test_every_expert_is_in_exactly_one_shard(num_experts: int, world: int) -> None:
-    rows = [Shards(rank, world, num_experts).rows(rank) for rank in range(world)]
-    assert [expert for part in rows for expert in range(num_experts)[part]] == list(range(num_experts))
 
 
 def test_a_method_without_top_k_cannot_be_sharded() -> None:
@@ -84,17 +79,14 @@ def save_parts(folder: Path, rows: int, processes: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("rows", "processes"), [(10, 3), (2, 2), (7, 1)])
-def test_any_rows_are_read_from_the_parts(rows: int, processes: int, tmp_path: Path) -> None:
+def test_parts_are_read_by_rows_and_join_to_the_file_of_a_single_process(
+    rows: int, processes: int, tmp_path: Path
+) -> None:
     table = save_parts(tmp_path, rows, processes)
     for own in [slice(None), *(slice(first, end) for first in range(rows) for end in range(first + 1, rows + 1))]:
         found = read_rows(tmp_path / "layer.safetensors", ["table"], own)
         assert torch.equal(found["table"], table[own])
         assert found["step"] == 5
-
-
-@pytest.mark.parametrize(("rows", "processes"), [(10, 3), (2, 2), (7, 1)])
-def test_joined_parts_are_the_file_of_a_single_process(rows: int, processes: int, tmp_path: Path) -> None:
-    table = save_parts(tmp_path, rows, processes)
     join_parts(tmp_path / "layer.safetensors", tmp_path / "joined.safetensors")
     save_file({"table": table, "step": torch.tensor(5.0)}, tmp_path / "whole.safetensors")
     assert (tmp_path / "joined.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
@@ -133,9 +125,9 @@ def check(group: ProcessGroup, case: int) -> None:
     generator = torch.Generator().manual_seed(case)
     num_experts = int(torch.randint(group.world_size, 60, (), generator=generator))
     k = int(torch.randint(1, min(num_experts, 9) + 1, (), generator=generator))
-    whole = random_layer(encoder=("mlp", "glu")[case % 2], num_experts=num_experts, k=k, seed=case)
-    if case % 4 == 3:
-        whole = other_method(whole, ("transcoder", "skip-transcoder")[case // 4 % 2], generator)
+    methods: tuple[Method, ...] = ("mxd", "mxd", "mxd", ("transcoder", "skip-transcoder")[case // 4 % 2])
+    encoder = ("mlp", "glu")[case % 2]
+    whole = random_layer(methods[case % 4], encoder=encoder, num_experts=num_experts, k=k, seed=case)
     # Fewer than K positive scores on many tokens.
     whole.gate.bias.data -= 1.5
     tokens = 6 * group.world_size
@@ -175,14 +167,6 @@ def check(group: ProcessGroup, case: int) -> None:
         else:
             found = group.mean_(parameter.grad)
         close(found, wanted, rtol=1e-4, atol=1e-6)
-
-
-def other_method(layer: SparseLayer, method: str, generator: torch.Generator) -> SparseLayer:
-    """A random layer of another method, of the same sizes."""
-    other = build_layer(layer.config.model_validate(layer.config.model_dump() | {"method": method}))
-    for parameter in other.parameters():
-        parameter.data.normal_(0, 0.5, generator=generator)
-    return other
 
 
 def compare_many_layers() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
@@ -115,10 +115,10 @@ def test_removing_a_run_deletes_its_files_and_rows(world: World, run: Run) -> No
     world.train("other")
     remove_run("small", world.data, world.database)
     assert not run.folder.exists()
+    assert [record.name for record in world.rows(RunRecord)] == ["other"]
+    for table in (ExpertRecord, ExampleRecord, SequenceRecord, IndexRecord):
+        assert world.rows(table) == []
     with Session(world.database) as session:
-        assert session.scalars(select(RunRecord.name)).all() == ["other"]
-        for table in (ExpertRecord, ExampleRecord, SequenceRecord, IndexRecord):
-            assert session.scalar(select(func.count()).select_from(table)) == 0
         assert session.scalar(text("SELECT count(*) FROM sqlite_master WHERE name LIKE 'search_%'")) == 0
     with pytest.raises(NotFoundError, match="Unknown run 'small'"):
         remove_run("small", world.data, world.database)

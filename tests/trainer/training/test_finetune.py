@@ -11,18 +11,14 @@ from torch.nn import functional as F
 from mxd.trainer.config import OptimizerConfig
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import MxD, spatial_median
-from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.run import Run, checkpoints, runs_folder
 from mxd.trainer.training import finetune as joined
 from mxd.trainer.training.finetune import FinetuneResult, JointTrainer, finetune, new_run_configs, trainer_from_run
 from mxd.trainer.training.train import train_layer
-from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
-from tests.helpers.runs import World, small_world
-from tests.trainer.training.test_train import StopAfter
+from tests.helpers.runs import World, small_world, stop_after
 
 NAMES = ("lower", "upper")
 STEPS = 12
@@ -63,11 +59,7 @@ def tune(world: World, prefix: str, **options: Any) -> FinetuneResult:
 
 
 def weights(world: World, name: str) -> dict[str, torch.Tensor]:
-    return {
-        f"{run} {key}": value
-        for run in NAMES
-        for key, value in load_layer(Run.load(f"{name}{run}", world.data).weights_folder).state_dict().items()
-    }
+    return {f"{run} {key}": value for run in NAMES for key, value in world.weights(f"{name}{run}").items()}
 
 
 def alike(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -104,24 +96,11 @@ def test_the_centre_is_the_tracked_median_of_the_mixing(trained: World, monkeypa
     for step in range(1, 5):
         ids_BT = torch.randint(1, 200, (6, 12), generator=torch.Generator().manual_seed(step))
         with torch.no_grad():
-            mixing_TM = layer.mixing(layer.route(input_of(language_model, 1, ids_BT)))
+            mixing_TM = layer.mixing(layer.route(language_model.mlp_inputs([1], ids_BT)[1]))
         expected_M += (spatial_median(mixing_TM, expected_M) - expected_M) / step
         joint.train_step(ids_BT)
         torch.testing.assert_close(layer.mixing_centre_M, expected_M)
     assert layer.average is None
-
-
-def input_of(language_model: LanguageModel, layer: int, ids_BT: torch.Tensor) -> torch.Tensor:
-    """Input of an MLP in the original model, [T, I]."""
-    inputs: list[torch.Tensor] = []
-
-    def record(x: torch.Tensor, mlp: Mlp) -> torch.Tensor:
-        inputs.append(x.flatten(0, 1).float())
-        return mlp()
-
-    with torch.no_grad(), language_model.replace_mlps({layer: record}):
-        language_model.residual(ids_BT)
-    return torch.cat(inputs)
 
 
 @pytest.mark.parametrize("next_token_weight", [0.0, 0.5])
@@ -165,7 +144,7 @@ def test_resuming_is_bit_identical(trained: World) -> None:
     whole = weights(trained, "uncut-")
     for steps, lost in ((1, 0), (5, 0), (8, 0), (7, 1), (7, 2)):
         parts = f"parts{steps}-{lost}"
-        assert tune(trained, parts, callbacks=Callbacks(is_cancelled=StopAfter(steps + 1))).runs[0].tokens == steps * 64
+        assert tune(trained, parts, callbacks=stop_after(steps + 1)).runs[0].tokens == steps * 64
         for checkpoint in checkpoints(runs_folder(trained.data) / f"{parts}-upper")[:lost]:
             shutil.rmtree(checkpoint)
         assert {run.status for run in tune(trained, parts, resume="if-any").runs} == {"finished"}
@@ -173,7 +152,7 @@ def test_resuming_is_bit_identical(trained: World) -> None:
 
 
 def test_a_damaged_checkpoint_of_one_run_is_an_error(trained: World) -> None:
-    tune(trained, "damaged", callbacks=Callbacks(is_cancelled=StopAfter(8)))
+    tune(trained, "damaged", callbacks=stop_after(8))
     newest = checkpoints(runs_folder(trained.data) / "damaged-upper")[0]
     (newest / "layer.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match="A checkpoint of 'damaged-upper' is damaged"):
@@ -200,7 +179,7 @@ def test_incompatible_runs_are_rejected(trained: World) -> None:
 
 
 def test_a_fine_tuned_run_is_neither_overwritten_nor_resumed_alone(trained: World) -> None:
-    tune(trained, "once", callbacks=Callbacks(is_cancelled=StopAfter(2)))
+    tune(trained, "once", callbacks=stop_after(2))
     with pytest.raises(UserError, match="'once-lower' already exists"):
         tune(trained, "once")
     with pytest.raises(UserError, match="another optimizer"):

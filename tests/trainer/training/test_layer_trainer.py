@@ -14,7 +14,7 @@ from mxd.trainer.config import Method, RegularizationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.language_model.model import MlpActivations
-from mxd.trainer.layers.base import LayerOutput, Routing, normalized_mse
+from mxd.trainer.layers.base import LayerOutput, normalized_mse
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.layer_trainer import (
     WARM_UP_STEPS,
@@ -28,18 +28,13 @@ from mxd.trainer.training.layer_trainer import (
     sample_k,
 )
 from mxd.trainer.training.train import train_layer
-from tests.helpers.layers import STEPS, TOKENS, WIDTH, layer_trainer, random_layer
+from tests.helpers.layers import STEPS, TOKENS, WIDTH, layer_trainer, random_layer, routing_to
 from tests.helpers.runs import World, small_world
 
 
-def routing_of(indices: list[list[int]]) -> Routing:
-    indices_TK = torch.tensor(indices)
-    return Routing(torch.ones(indices_TK.shape), indices_TK)
-
-
 def test_load_imbalance_is_1_if_balanced_and_n_for_a_single_expert() -> None:
-    assert load_imbalance(routing_of([[0, 1], [2, 3]]), 4) == pytest.approx(1)
-    assert load_imbalance(routing_of([[2], [2]]), 4) == pytest.approx(4)
+    assert load_imbalance(routing_to([[0, 1], [2, 3]]), 4) == pytest.approx(1)
+    assert load_imbalance(routing_to([[2], [2]]), 4) == pytest.approx(4)
 
 
 def test_the_loss_reaches_the_gate_and_is_absent_by_default(world: World) -> None:
@@ -209,6 +204,13 @@ def recorded(trainer: LayerTrainer) -> CpuRecorder:
     recorder = CpuRecorder(lambda: state(trainer))
     trainer._compute = CapturedStep(trainer._step_on_device, recorder)
     return recorder
+
+
+def test_a_random_layer_starts_at_the_mean_output() -> None:
+    trainer = make_trainer()
+    trainer.train_step(batch(0))
+    mean_O = batch(0).output_TO.mean(dim=0)
+    torch.testing.assert_close(trainer.layer.get_parameter("output_bias").detach(), mean_O, atol=0.01, rtol=0)
 
 
 @pytest.mark.parametrize("method", ["mxd", "transcoder", "skip-transcoder", "batch-topk-mxd", "molt"])

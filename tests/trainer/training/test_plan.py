@@ -79,11 +79,6 @@ def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "measure", lambda products, _device: DeviceRates(dict.fromkeys(products, 1e9), 1e9))
 
 
-@pytest.fixture(params=sorted(CONFIGS))
-def family(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def config(folder: Path, **changes: Any) -> TrainConfig:
     CONFIGS[changes.pop("family", "llama")].save_pretrained(folder)
     settings: dict[str, Any] = {
@@ -107,6 +102,7 @@ def required_bytes(configs: list[TrainConfig]) -> int:
     return sum(PlannedTraining(configs, CPU).memory().values())
 
 
+@pytest.mark.parametrize("family", CONFIGS)
 def test_counts_equal_those_of_the_loaded_model(family: str, tmp_path: Path) -> None:
     requested = config(tmp_path, family=family, num_experts=None)
     result = plan_training([requested], CPU)
@@ -221,11 +217,6 @@ def test_a_step_on_a_gpu_holds_the_scores_of_all_its_tokens(tmp_path: Path, monk
     sizes = LayerSizes(768, 3072, 768, 21_490, 32, readers=1)
     extra = planned["cuda"].step_bytes(sizes, 4096) - planned["cpu"].step_bytes(sizes, 4096)
     assert extra == 4 * 2 * 21_490 * (4096 - (1 << 22) // 21_490)
-    # Llama-3.2-3B with 32,768 tokens per step: at most half a billion scores.
-    large = LayerSizes(3072, 8192, 3072, 86_015, 32, readers=2)
-    fewer, more = (planned["cuda"].step_bytes(large, batch) for batch in (8192, 32_768))
-    rows = 4 * (2 * 3072 + 6 * 3072 + 3 * 2 * 8192 + 6 * 32)
-    assert more - fewer == rows * (32_768 - 8192)
 
 
 H100 = TrainSetup.from_device_name("h100")

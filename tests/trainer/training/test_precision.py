@@ -16,10 +16,9 @@ from mxd.trainer.training import precision as precisions
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.precision import dtype_of, fastest_dtype, resolve_dtypes, with_dtype
 from mxd.trainer.training.train import Resume, train_layer
-from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.language_models import saved_language_model, tiny_language_model
 from tests.helpers.layers import TOKENS, WIDTH, layer_trainer
-from tests.helpers.runs import World
+from tests.helpers.runs import World, stop_after
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -62,12 +61,8 @@ def half() -> LanguageModel:
 
 def test_a_run_saves_its_dtype_and_resumes_only_in_it(world: World, half: LanguageModel) -> None:
     def train(language_model: LanguageModel, resume: Resume, steps: int, name: str = "small") -> None:
-        left = iter([False] * steps + [True])
-        stop = lambda: next(left)  # noqa: E731
-        config = world.config(name)
-        train_layer(
-            config, world.data, world.database, language_model, resume=resume, callbacks=Callbacks(is_cancelled=stop)
-        )
+        arguments = (world.config(name), world.data, world.database, language_model)
+        train_layer(*arguments, resume=resume, callbacks=stop_after(steps + 1))
 
     train(half, "never", 9)
     assert Run.load("small", world.data).config.language_model_dtype == "bfloat16"
@@ -75,9 +70,8 @@ def test_a_run_saves_its_dtype_and_resumes_only_in_it(world: World, half: Langua
         train(world.language_model, "if-any", 100)
     train(half, "if-any", 100)
     train(half, "never", 100, "whole")
-    whole, parts = (Run.load(name, world.data).layer.state_dict() for name in ("whole", "small"))
-    assert all(torch.equal(value, parts[name]) for name, value in whole.items())
-    assert {value.dtype for value in whole.values()} == {torch.float32}, "the layer's own numbers"
+    world.check_same_weights("whole", "small")
+    assert {value.dtype for value in world.weights("whole").values()} == {torch.float32}, "the layer's own numbers"
 
 
 def test_a_model_loaded_in_another_dtype_is_an_error(world: World) -> None:

@@ -19,36 +19,19 @@ from mxd.trainer.data import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import LayerOutput
-from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
 from mxd.trainer.storage.run import Run, checkpoints
 from mxd.trainer.training import precision
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import DivergedError, TrainResult, resolve_batch, train_layer, train_layers
-from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.forking.forked import Forked
 from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import World
-
-
-class StopAfter:
-    """``is_cancelled`` that returns True from call number ``steps`` on."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def __call__(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
+from tests.helpers.runs import World, stop_after
 
 
 def train(world: World, config: TrainConfig, **options: object) -> TrainResult:
     return train_layer(config, world.data, world.database, world.language_model, **options)  # type: ignore[arg-type]
-
-
-def weights(world: World, name: str) -> dict[str, torch.Tensor]:
-    return Run.load(name, world.data).layer.state_dict()
 
 
 def metrics(world: World, name: str) -> list[MetricRecord]:
@@ -72,22 +55,19 @@ def test_training_lowers_the_error_and_logs_it(world: World) -> None:
     assert result.tokens == 200 * 64
     assert rows[-1].normalized_mse == result.normalized_mse < 0.7 * rows[0].normalized_mse
     assert [metric.step for metric in rows] == list(range(4, 201, 4))
-    with Session(world.database) as session:
-        record = session.scalars(select(RunRecord)).one()
-        assert (record.status, record.trained_tokens, record.num_experts) == ("finished", 200 * 64, 40)
+    (record,) = world.rows(RunRecord)
+    assert (record.status, record.trained_tokens, record.num_experts) == ("finished", 200 * 64, 40)
 
 
 @pytest.mark.parametrize("method", ["mxd", "batch-topk-mxd"])  # the second has a running threshold
 def test_resuming_is_bit_identical(world: World, method: str) -> None:
     expected = train(world, world.config("whole", method=method))
-    whole = weights(world, "whole")
     for steps in (1, 5, 8, 13):
         config = world.config(f"parts-{steps}", method=method)
-        stopped = train(world, config, callbacks=Callbacks(is_cancelled=StopAfter(steps)))
+        stopped = train(world, config, callbacks=stop_after(steps))
         assert (stopped.status, stopped.tokens) == ("stopped", steps * 64)
         assert train(world, config, resume="if-any").status == "finished"
-        parts = weights(world, config.name)
-        assert all(torch.equal(whole[name], parts[name]) for name in whole), steps
+        world.check_same_weights("whole", config.name)
         assert metrics(world, config.name)[-1].normalized_mse == pytest.approx(expected.normalized_mse)
 
 
@@ -97,13 +77,12 @@ def test_the_precision_is_recorded_and_kept_on_another_machine(world: World, mon
     for first, kept in ((True, "medium"), (False, "highest")):
         monkeypatch.setattr(precision, "has_bfloat16_units", lambda _device, has=first: has)
         train(world, world.config(f"whole-{kept}"))
-        train(world, world.config(kept), callbacks=Callbacks(is_cancelled=StopAfter(5)))
+        train(world, world.config(kept), callbacks=stop_after(5))
         assert Run.load(kept, world.data).config.optimizer.matmul_precision == kept
         monkeypatch.setattr(precision, "has_bfloat16_units", lambda _device, has=first: not has)
         assert train(world, world.config(kept), resume="if-any").status == "finished"
-        whole, parts = weights(world, f"whole-{kept}"), weights(world, kept)
-        assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert not torch.equal(*(weights(world, name)["gate.weight"] for name in ("medium", "highest")))
+        world.check_same_weights(f"whole-{kept}", kept)
+    assert not torch.equal(*(world.weights(name)["gate.weight"] for name in ("medium", "highest")))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +107,7 @@ def test_tokens_per_step_suit_the_device(
 
 
 def test_a_run_keeps_its_tokens_per_step_on_another_device(world: World) -> None:
-    train(world, world.config("parts"), callbacks=Callbacks(is_cancelled=StopAfter(3)))
+    train(world, world.config("parts"), callbacks=stop_after(3))
     values = world.config("parts").model_dump(exclude_unset=True) | {"tokens": "20M", "optimizer": {}}
     config = resolve_batch(TrainConfig.model_validate(values), world.data, torch.device("cuda"))
     assert config.optimizer.batch_tokens == 64
@@ -164,8 +143,7 @@ def test_a_killed_run_resumes(world: World, tmp_path: Path) -> None:
         output = again.communicate(timeout=120)
     assert again.returncode == 0, output
     train(world, config.model_copy(update={"name": "whole"}))
-    killed, whole = weights(world, "killed"), weights(world, "whole")
-    assert all(torch.equal(killed[name], whole[name]) for name in whole)
+    world.check_same_weights("killed", "whole")
     assert [metric.step for metric in metrics(world, "killed")] == list(range(1, 201))
 
 
@@ -186,7 +164,7 @@ def test_a_resumed_run_tokenises_only_what_is_left(
     config = world.config(init="random", mixing="paper")  # which reads no examples
     train(world, config.model_copy(update={"name": "whole"}))
     all_documents = sum(tokenised)
-    train(world, config, callbacks=Callbacks(is_cancelled=StopAfter(20)))
+    train(world, config, callbacks=stop_after(20))
     position = checkpoints(world.data / "runs" / "small")[0] / "position.json"
     saved = json.loads(position.read_text())
     assert saved["text"]["documents"] > 0
@@ -196,25 +174,19 @@ def test_a_resumed_run_tokenises_only_what_is_left(
     tokenised.clear()
     assert train(world, config, resume="if-any").status == "finished"
     assert (sum(tokenised) < 0.4 * all_documents) == has_position  # of which half were counted first
-    whole, parts = weights(world, "whole"), weights(world, "small")
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    world.check_same_weights("whole", "small")
 
 
-def test_a_truncated_checkpoint_is_skipped(world: World) -> None:
+def test_a_damaged_checkpoint_is_skipped_unless_all_are(world: World) -> None:
     train(world, world.config("whole"))
-    whole = weights(world, "whole")
     for number, file in enumerate(("layer.safetensors", "optimizer.safetensors", "position.json")):
         config = world.config(f"parts-{number}")
-        train(world, config, callbacks=Callbacks(is_cancelled=StopAfter(13)))
+        train(world, config, callbacks=stop_after(13))
         newest, _ = checkpoints(world.data / "runs" / config.name)
         (newest / file).write_bytes((newest / file).read_bytes()[:-9])
         assert train(world, config, resume="if-any").status == "finished"
-        parts = weights(world, config.name)
-        assert all(torch.equal(whole[name], parts[name]) for name in whole), file
-
-
-def test_an_error_if_all_checkpoints_are_damaged(world: World) -> None:
-    train(world, world.config("parts"), callbacks=Callbacks(is_cancelled=StopAfter(13)))
+        world.check_same_weights("whole", config.name)
+    train(world, world.config("parts"), callbacks=stop_after(13))
     for checkpoint in checkpoints(world.data / "runs" / "parts"):
         (checkpoint / "layer.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"checkpoint-13.*train the run again"):
@@ -223,14 +195,14 @@ def test_an_error_if_all_checkpoints_are_damaged(world: World) -> None:
 
 def test_resuming_a_finished_run_changes_nothing(world: World) -> None:
     first = train(world, world.config())
-    before = weights(world, "small")
+    before = world.weights("small")
     again = train(world, world.config(), resume="if-any")
     assert (again.status, again.tokens, again.normalized_mse) == ("finished", first.tokens, first.normalized_mse)
-    assert all(torch.equal(before[name], value) for name, value in weights(world, "small").items())
+    torch.testing.assert_close(world.weights("small"), before, rtol=0, atol=0)
 
 
 def test_resuming_with_other_settings_is_an_error(world: World) -> None:
-    train(world, world.config(), callbacks=Callbacks(is_cancelled=StopAfter(2)))
+    train(world, world.config(), callbacks=stop_after(2))
     with pytest.raises(UserError, match="another k"):
         train(world, world.config(k=5), resume="if-any")
 
@@ -239,8 +211,7 @@ def test_a_short_text_is_an_error_before_anything_is_created(world: World) -> No
     with pytest.raises(UserError, match="are needed"):
         train(world, world.config(tokens=10_000_000, init="random"))
     assert not list(world.data.rglob("run.json"))
-    with Session(world.database) as session:
-        assert session.scalars(select(RunRecord)).all() == []
+    assert world.rows(RunRecord) == []
 
 
 def test_a_text_that_ends_early_fails_the_run_with_a_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,10 +220,8 @@ def test_a_text_that_ends_early_fails_the_run_with_a_message(world: World, monke
     )  # as for texts that are too large to count
     with pytest.raises(UserError, match="repeat"):
         train(world, world.config(tokens=10_000_000))
-    with Session(world.database) as session:
-        record = session.scalars(select(RunRecord)).one()
-        assert record.status == "failed"
-        assert record.error is not None
+    (record,) = world.rows(RunRecord)
+    assert record.status == "failed" and record.error is not None
 
 
 def test_expert_ranks_are_measured_once_per_checkpoint_and_at_the_end(world: World) -> None:
@@ -292,10 +261,8 @@ def test_divergence_is_an_error(world: World) -> None:
     optimizer = world.config().optimizer.model_copy(update={"learning_rate": 1e30})
     with pytest.raises(DivergedError, match="--learning-rate below 1e"):
         train(world, world.config(optimizer=optimizer))
-    with Session(world.database) as session:
-        record = session.scalars(select(RunRecord)).one()
-        assert record.status == "failed"
-        assert "has diverged" in (record.error or "")
+    (record,) = world.rows(RunRecord)
+    assert record.status == "failed" and "has diverged" in (record.error or "")
     assert not (world.data / "runs" / "small" / "layer.safetensors").exists()
 
 
@@ -312,17 +279,8 @@ def test_divergence_at_the_last_step_is_an_error(
 
     monkeypatch.setattr(LayerTrainer, "train_step", broken)
     with pytest.raises(DivergedError, match=f"diverged: the loss at step {stops_at}"):
-        train(world, world.config(log_every=log_every), callbacks=Callbacks(is_cancelled=StopAfter(stops_at)))
-    with Session(world.database) as session:
-        assert session.scalars(select(RunRecord.status)).one() == "failed"
-
-
-def test_the_output_bias_starts_at_the_mean_and_the_decoder_at_zero(world: World) -> None:
-    train(world, world.config(tokens=64, init="random"))
-    layer = Run.load("small", world.data).layer
-    assert isinstance(layer, MxD)
-    assert layer.decoder.weight.abs().max() <= 0.0101
-    assert layer.output_bias.abs().max() > 0
+        train(world, world.config(log_every=log_every), callbacks=stop_after(stops_at))
+    assert [record.status for record in world.rows(RunRecord)] == ["failed"]
 
 
 def sweep(world: World, prefix: str) -> list[TrainConfig]:
@@ -338,20 +296,13 @@ def train_all(world: World, configs: list[TrainConfig], **options: object) -> li
     return train_layers(configs, world.data, world.database, world.language_model, **options)  # type: ignore[arg-type]
 
 
-def assert_equal(world: World, one: str, other: str) -> None:
-    first, second = weights(world, one), weights(world, other)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
 def test_each_run_is_bit_identical_to_training_alone(world: World) -> None:
     together = train_all(world, sweep(world, "together"))
     for config, result in zip(sweep(world, "alone"), together, strict=True):
         alone = train_layer(config, world.data, world.database, world.language_model)
         assert (alone.tokens, alone.normalized_mse) == (result.tokens, result.normalized_mse)
-        assert_equal(world, result.run, alone.run)
-    with Session(world.database) as session:
-        assert set(session.scalars(select(RunRecord.status))) == {"finished"}
+        world.check_same_weights(result.run, alone.run)
+    assert {record.status for record in world.rows(RunRecord)} == {"finished"}
     assert [metric.step for metric in metrics(world, "together-b")] == list(range(4, 25, 4))
 
 
@@ -367,23 +318,22 @@ def test_runs_resume_without_a_diverged_one(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(LayerTrainer, "train_step", broken)
     with pytest.raises(DivergedError, match="parts-b' has diverged: the loss at step 12"):
         train_all(world, sweep(world, "parts"))
-    with Session(world.database) as session:
-        status = {row.name: row.status for row in session.execute(select(RunRecord.name, RunRecord.status))}
+    status = {record.name: record.status for record in world.rows(RunRecord)}
     assert [status[f"parts-{letter}"] for letter in "abc"] == ["stopped", "failed", "stopped"]
     first, _, third = sweep(world, "parts")
     assert {result.status for result in train_all(world, [first, third], resume="if-any")} == {"finished"}
     for letter in "ac":
-        assert_equal(world, f"whole-{letter}", f"parts-{letter}")
+        world.check_same_weights(f"whole-{letter}", f"parts-{letter}")
 
 
 def test_runs_that_are_behind_catch_up(world: World) -> None:
     train_all(world, sweep(world, "whole"))
     first, second, third = sweep(world, "parts")
-    train_all(world, [first], callbacks=Callbacks(is_cancelled=StopAfter(13)))
-    train_all(world, [second], callbacks=Callbacks(is_cancelled=StopAfter(5)))
+    train_all(world, [first], callbacks=stop_after(13))
+    train_all(world, [second], callbacks=stop_after(5))
     train_all(world, [first, second, third], resume="if-any")
     for letter in "abc":
-        assert_equal(world, f"whole-{letter}", f"parts-{letter}")
+        world.check_same_weights(f"whole-{letter}", f"parts-{letter}")
 
 
 def test_all_runs_share_one_forward_pass(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,8 +358,7 @@ def test_an_invalid_run_creates_none_of_the_others(world: World) -> None:
     with pytest.raises(UserError, match="2 runs have the name 'parts-a'"):
         train_all(world, [first, first])
     assert not list((world.data / "runs").glob("*/run.json"))
-    with Session(world.database) as session:
-        assert session.scalars(select(RunRecord)).all() == []
+    assert world.rows(RunRecord) == []
 
 
 def test_an_existing_run_among_several_is_not_overwritten(world: World) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
+from subprocess import CompletedProcess
 from threading import Timer
 from typing import Any
 
@@ -41,9 +40,9 @@ from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainingRun
 from mxd.trainer.utils import distributed
 from mxd.trainer.utils.distributed import Peers, ProcessGroup, init_process_group
-from tests.helpers.forking.forked import Forked
 from tests.helpers.forking.torchrun import TIMEOUT_SECONDS, ended, run_processes, start, started_processes
 from tests.helpers.language_models import saved_language_model
+from tests.helpers.processes import wait_for
 from tests.helpers.runs import World, small_world
 
 
@@ -87,9 +86,7 @@ def rows(world: World, kind: type[Any], name: str) -> list[tuple[object, ...]]:
 
 
 def check_same_weights(world: World, left: str, right: str) -> None:
-    pair = [Run.load(name, world.data).layer.state_dict() for name in (left, right)]
-    for name, value in pair[0].items():
-        torch.testing.assert_close(value, pair[1][name], rtol=1e-4, atol=1e-5, msg=name)
+    world.check_same_weights(left, right, rtol=1e-4, atol=1e-5)
 
 
 def succeeding(*words: str, entry: Any = main, processes: int = 2) -> list[CompletedProcess[str]]:
@@ -247,7 +244,7 @@ def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: lis
     flags_of_run = [*flags_of_run, "--on-short-text", "repeat", "--tokens", str(100 * 64)]
     folder = runs_folder(world.data) / "parts"
     with started_processes(main, "train", *flags_of_run, "--name", "parts") as processes:
-        wait_for_checkpoint(processes[0], folder)
+        wait_for(lambda: list(folder.glob("checkpoint-*")))
         for process in processes:
             process.send_signal(signal.SIGTERM)
         errors = [process.communicate(TIMEOUT_SECONDS)[1] for process in processes]
@@ -261,7 +258,7 @@ def test_the_death_of_a_process_is_reported_and_the_checkpoint_is_intact(world: 
     flags_of_run = [*flags_of_run, "--on-short-text", "repeat", "--tokens", str(100_000 * 64)]
     with start(__name__, "train", *flags_of_run, "--name", "killed") as process:
         folder = runs_folder(world.data) / "killed"
-        wait_for_checkpoint(process, folder)
+        wait_for(lambda: list(folder.glob("checkpoint-*")))
         os.kill(second_of(process.pid), signal.SIGKILL)
         done = ended(process)
     assert done.returncode != 0
@@ -279,14 +276,6 @@ def checkpoint_of(world: World, name: str) -> Path:
     checkpoint = Run.load(name, world.data).last_checkpoint()
     assert checkpoint is not None
     return checkpoint
-
-
-def wait_for_checkpoint(process: Popen[str] | Forked, folder: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("checkpoint-*")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def second_of(parent: int) -> int:
@@ -500,12 +489,10 @@ def test_the_tensors_of_gpus_travel_through_their_own_backend(
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_rest: called.append(backend))
     with meeting(monkeypatch, kind, 3, 4):
         assert called == expected
-
-
-def test_more_processes_than_gpus_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "Too many processes: 8, but 4 GPUs. Use 'torchrun --nproc-per-node 4'."
-    with pytest.raises(UserError, match=re.escape(message)), meeting(monkeypatch, "cuda", 0, 8):
-        raise AssertionError
+    message = r"Too many processes: 8, but 4 GPUs\. Use 'torchrun --nproc-per-node 4'\."
+    if kind == "cuda":
+        with pytest.raises(UserError, match=message), meeting(monkeypatch, "cuda", 0, 8):
+            raise AssertionError
 
 
 if __name__ == "__main__":  # under torchrun

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import func, select, update
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.ablation import build_ablations
@@ -41,14 +41,9 @@ def measure(world: World, run: Run, config: AblationConfig = SETTINGS, callbacks
     return build_ablations(run, config, world.language_model, world.database, callbacks=callbacks).experts
 
 
-def read_ablations(world: World) -> list[AblationRecord]:
-    with Session(world.database) as session:
-        return list(session.scalars(select(AblationRecord).order_by(AblationRecord.expert)))
-
-
 def test_effects_equal_those_of_whole_forward_passes(world: World, run: Run) -> None:
     measure(world, run)
-    records = read_ablations(world)
+    records = world.rows(AblationRecord)
     with Session(world.database) as session:
         record = get_indexed_run(session, run.name)
         examples, sequences = sample_examples(session, record, 2), read_sequences(session, record)
@@ -96,7 +91,7 @@ def test_weights_sum_to_the_active_tokens_and_random_experts_have_a_similar_dens
     with Session(world.database) as session:
         record = get_indexed_run(session, run.name)
         examples, activity = sample_examples(session, record, 2), read_activity(session, record)
-        active = {row.expert: row.active_tokens for row in session.scalars(select(ExpertRecord))}
+    active = {row.expert: row.active_tokens for row in world.rows(ExpertRecord)}
     for expert in np.unique(examples.expert).tolist():
         assert examples.weight[examples.expert == expert].sum() == pytest.approx(active[expert])
     others = density_matched_experts(activity, seed=3)
@@ -106,19 +101,13 @@ def test_weights_sum_to_the_active_tokens_and_random_experts_have_a_similar_dens
 
 def test_the_expert_table_has_the_columns_it_is_sorted_by(world: World, run: Run) -> None:
     experts = measure(world, run)
-    with Session(world.database) as session:
-        rows = session.execute(
-            select(ExpertRecord, AblationRecord).join(
-                AblationRecord,
-                (ExpertRecord.run_id == AblationRecord.run_id) & (ExpertRecord.expert == AblationRecord.expert),
-            )
-        ).all()
-        unmeasured = session.scalar(
-            select(func.count()).select_from(ExpertRecord).where(ExpertRecord.output_share == 0)
-        )
-    assert experts == len(rows) > 10
-    assert unmeasured == 40 - len(rows)
-    for expert, ablation in rows:
+    table, ablations = world.rows(ExpertRecord), world.rows(AblationRecord)
+    assert experts == len(ablations) > 10
+    assert [row.expert for row in table if row.output_share == 0] == sorted(
+        set(range(40)) - {ablation.expert for ablation in ablations}
+    )
+    for ablation in ablations:
+        expert = table[ablation.expert]
         assert (expert.loss_increase, expert.kl_amplified) == (ablation.loss_increase, ablation.kl_amplified)
         assert 0 <= expert.input_dependence <= 1 and 0 < expert.output_share <= 1
         assert ablation.promoted[0][1] > 0 > ablation.suppressed[0][1]
@@ -129,14 +118,7 @@ def test_a_feature_always_adds_the_same_direction(world: World) -> None:
     run = world.train(method="transcoder")
     world.index(run)
     measure(world, run)
-    assert all(ablation.input_dependence < 1e-4 for ablation in read_ablations(world))
-
-
-def test_results_are_reproducible_and_a_new_index_deletes_them(world: World, run: Run) -> None:
-    first = build_ablations(run, SETTINGS, world.language_model, world.database)
-    assert build_ablations(run, SETTINGS, world.language_model, world.database) == first
-    world.index(run, tokens=320)
-    assert read_ablations(world) == []
+    assert all(ablation.input_dependence < 1e-4 for ablation in world.rows(AblationRecord))
 
 
 def test_missing_inputs_are_reported(world: World) -> None:
@@ -149,21 +131,23 @@ def test_missing_inputs_are_reported(world: World) -> None:
     world.index(run, examples_per_bin=1)
     with pytest.raises(CancelledError):
         measure(world, run, callbacks=Callbacks(is_cancelled=lambda: True))
-    assert read_ablations(world) == []
+    assert world.rows(AblationRecord) == []
 
 
 def test_chosen_experts_are_measured_with_their_random_experts_and_keep_the_others(world: World, run: Run) -> None:
     measure(world, run)
-    before = {record.expert: record for record in read_ablations(world)}
+    before = {record.expert: record for record in world.rows(AblationRecord)}
     first = next(iter(before))
     chosen = AblationConfig(examples_per_bin=2, experts=(first,))
     experts = measure(world, run, chosen)
-    after = {record.expert: record for record in read_ablations(world)}
+    after = {record.expert: record for record in world.rows(AblationRecord)}
     assert experts == len({first, before[first].random_expert})
     assert after.keys() == before.keys()
     for expert, record in after.items():
         assert record.kl_amplified == pytest.approx(before[expert].kl_amplified, rel=1e-4, abs=1e-7)
         assert record.loss_increase == pytest.approx(before[expert].loss_increase, rel=1e-4, abs=1e-6)
+    world.index(run, tokens=320)
+    assert world.rows(AblationRecord) == []
 
 
 def test_effects_of_an_earlier_index_are_not_stored(world: World, run: Run) -> None:
@@ -173,7 +157,7 @@ def test_effects_of_an_earlier_index_are_not_stored(world: World, run: Run) -> N
 
     with pytest.raises(UserError, match="was indexed again or removed meanwhile"):
         measure(world, run, callbacks=Callbacks(index_again))
-    assert read_ablations(world) == []
+    assert world.rows(AblationRecord) == []
 
 
 def test_all_experts_are_measured_on_active_tokens_of_few_sequences(
@@ -199,7 +183,7 @@ def test_interventions_in_rows_of_their_own_bound_the_rows_of_a_forward_pass(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure(world, run)
-    appended = read_ablations(world)
+    appended = world.rows(AblationRecord)
     rows: list[int] = []
     residual = world.language_model.residual
 
@@ -211,5 +195,5 @@ def test_interventions_in_rows_of_their_own_bound_the_rows_of_a_forward_pass(
     monkeypatch.setattr(world.language_model, "residual", counted)
     measure(world, run)
     assert max(rows) == 1 + 4 * 16
-    for one, other in zip(appended, read_ablations(world), strict=True):
+    for one, other in zip(appended, world.rows(AblationRecord), strict=True):
         assert other.kl_ablated == pytest.approx(one.kl_ablated, rel=1e-3, abs=1e-6)

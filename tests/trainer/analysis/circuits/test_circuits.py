@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.circuits.checking import Measuring, Only, Without, ablate, agreement, check, scores_of
+from mxd.trainer.analysis.circuits.checking import ablate, agreement, check, scores_of
 from mxd.trainer.analysis.circuits.graph import ExpertAtToken
-from mxd.trainer.analysis.circuits.tracing import read_circuit, trace
-from mxd.trainer.analysis.effects import layers_of
+from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.config.analysis import (
     CircuitConfig,
     ContinuationTarget,
     DifferenceTarget,
     ExpertTarget,
     SetTarget,
+    Target,
     TokenTarget,
 )
 from mxd.trainer.errors import CancelledError, UserError
@@ -92,24 +92,43 @@ def test_the_shown_experts_are_those_with_the_largest_first_predictions(world: W
     assert 0 < few.retained < everything.retained <= 1
 
 
+def value_of(language_model: LanguageModel, target: Target) -> float:
+    """The target by its definition, in float64."""
+    ids = prompt_ids(language_model, TEXT)
+    more = language_model.tokenizer(target.text)["input_ids"] if isinstance(target, ContinuationTarget) else []
+    with torch.no_grad():
+        logits_TV = language_model.module(input_ids=torch.tensor([ids + more])).logits[0].double()
+    last_V = logits_TV[len(ids) - 1]
+    match target:
+        case TokenTarget(token=int(token)):
+            return float(last_V[token] - last_V.mean())
+        case DifferenceTarget(token=token, other=other):
+            return float(last_V[token] - last_V[other])
+        case SetTarget(tokens=tokens):
+            return float(last_V.softmax(0)[list(set(tokens))].sum().log())
+        case _:
+            log_p_TV = logits_TV.log_softmax(1)
+            return sum(float(log_p_TV[len(ids) - 1 + index, token]) for index, token in enumerate(more))
+
+
 @pytest.mark.parametrize(
     "target",
     [
         TokenTarget(token=80),
         DifferenceTarget(token=80, other=90),
-        SetTarget(tokens=(80, 90)),
+        SetTarget(tokens=(80, 90, 80)),
         ContinuationTarget(text=" ran"),
     ],
     ids=lambda target: target.kind,
 )
 @pytest.mark.parametrize("errors", ["kept", "dropped"])
-def test_every_target_is_predicted_and_measured(
-    target: TokenTarget, errors: str, world: World, runs: list[Run]
-) -> None:
+def test_every_target_is_predicted_and_measured(target: Target, errors: str, world: World, runs: list[Run]) -> None:
     config = CircuitConfig(prompt=TEXT, target=target, errors=errors, nodes=12)
     circuit = trace(world.language_model, runs, config)
     checked = check(world.language_model, runs, config, circuit)
     assert circuit.target == target
+    if errors == "kept":
+        assert circuit.value == pytest.approx(value_of(world.language_model, target), abs=1e-4)
     limit = 0.95 if errors == "kept" else 0.8  # the experts of the later layer can change, and none makes up for it
     assert checked.experts.correlation is not None and checked.experts.correlation > limit
 
@@ -196,13 +215,6 @@ def test_sufficiency_by_its_definition(world: World, runs: list[Run]) -> None:
     shown = {(at.position, at.expert) for at in circuit.experts}
     assert checked.sufficiency.mean == pytest.approx(only(shown), abs=2e-5)
     assert checked.joint.predicted == pytest.approx(sum(node.predicted for node in circuit.nodes[1:]))
-
-
-def test_all_experts_alone_are_the_whole_target(world: World, runs: list[Run]) -> None:
-    reading = read_circuit(world.language_model, runs, CONFIG)
-    measuring = Measuring(world.language_model, layers_of(world.language_model, runs), reading, "kept")
-    values = measuring.run([Without(), Only(measuring.active), Only(measuring.active, seed=1)])[:, 0]
-    torch.testing.assert_close(values, values[:1].expand(3))
 
 
 def test_large_steps_are_averaged_along_the_way(world: World, runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig, TextConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route
-from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.runs import World, run_of
+from tests.helpers.runs import World, run_of, stop_after
 
 FEW = ContrastConfig(min_tokens=5, min_units=2, shown=100)
 WORDS = (("red", "fox", "ran", "the"), ("blue", "dog", "sat", "very"))
@@ -106,10 +105,13 @@ def test_few_documents_are_compared_by_sequence(world: World) -> None:
         compare(world, ["red"], long)
 
 
-def test_unusable_texts_are_one_clear_error(world: World, tmp_path: Path) -> None:
+def test_unusable_texts_are_one_clear_error_and_cancelling_is_possible(world: World, tmp_path: Path) -> None:
     texts = [random_texts(words, 5) for words in WORDS]
     with pytest.raises(UserError, match="Text B is empty"):
         compare(world, texts[0], [""])
+    a, b = (NamedText(name, each) for name, each in zip("AB", texts, strict=True))
+    with pytest.raises(CancelledError):
+        contrast(run_of(world, "run", 1), a, b, FEW, world.language_model, stop_after(1))
     with pytest.raises(UserError, match="No expert is active on 9999 tokens"):
         compare(world, texts[0], texts[1], ContrastConfig(min_tokens=9999))
     path = tmp_path / "kinds.jsonl"
@@ -119,12 +121,6 @@ def test_unusable_texts_are_one_clear_error(world: World, tmp_path: Path) -> Non
     assert len(list(text_of_file(text, 0).documents)) == 6
     with pytest.raises(UserError, match=r"No text of kind 'reed'.* Did you mean 'red'"):
         text_of_kind(text, "reed", "kind", 0)
-
-
-def test_a_contrast_can_be_cancelled(world: World) -> None:
-    a, b = (NamedText(name, random_texts(words, 3)) for name, words in zip("AB", WORDS, strict=True))
-    with pytest.raises(CancelledError):
-        contrast(run_of(world, "run", 1), a, b, FEW, world.language_model, Callbacks(is_cancelled=lambda: True))
 
 
 SIZES = [(60, 60), (20, 200), (150, 30)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import Engine, inspect, select, text
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -31,7 +31,6 @@ from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, open_trainer_database, writing
 from mxd.trainer.storage.database.search import experts_with, search_table
 from mxd.trainer.storage.database.tables import (
-    Base,
     ExampleRecord,
     IndexRecord,
     RoutedRecord,
@@ -80,10 +79,6 @@ class BruteForce:
         return sorted(peaks.values(), key=lambda row: (-row[2], row[0]))[:count]
 
 
-def read_experts(session: Session) -> list[ExpertRecord]:
-    return list(session.scalars(select(ExpertRecord).order_by(ExpertRecord.expert)))
-
-
 @pytest.mark.parametrize("tokens_per_batch", [48, 1024])
 def test_the_index_equals_brute_force(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tokens_per_batch: int
@@ -94,18 +89,17 @@ def test_the_index_equals_brute_force(
     brute = BruteForce(world, run, config)
     assert result.tokens == brute.ids_SL.size == 640
     assert result.active_experts == len(brute.active)
-    with Session(world.database) as session:
-        experts = read_experts(session)
-        assert [row.expert for row in experts] == list(range(40))
-        for row in experts:
-            check_statistics(row, brute)
-            check_examples(session, row, brute, config)
-        stored = set(session.scalars(select(SequenceRecord.sequence)))
-        sampled = set(session.scalars(select(RoutedRecord.sequence)))
-        assert stored == set(session.scalars(select(ExampleRecord.sequence))) | sampled
-        assert sampled == set(range(640 // config.text.context_length))
-        for record in session.scalars(select(SequenceRecord)):
-            assert np.frombuffer(record.token_ids, "<u4").tolist() == brute.ids_SL[record.sequence].tolist()
+    experts, examples = world.rows(ExpertRecord), world.rows(ExampleRecord)
+    assert [row.expert for row in experts] == list(range(40))
+    for row in experts:
+        check_statistics(row, brute)
+        check_examples([example for example in examples if example.expert == row.expert], row, brute, config)
+    stored = {record.sequence: record.token_ids for record in world.rows(SequenceRecord)}
+    sampled = {record.sequence for record in world.rows(RoutedRecord)}
+    assert stored.keys() == {example.sequence for example in examples} | sampled
+    assert sampled == set(range(640 // config.text.context_length))
+    for sequence, token_ids in stored.items():
+        assert np.frombuffer(token_ids, "<u4").tolist() == brute.ids_SL[sequence].tolist()
 
 
 def test_gaps_in_token_ids_move_no_occurrence_to_another_expert(world: World) -> None:
@@ -123,9 +117,8 @@ def test_gaps_in_token_ids_move_no_occurrence_to_another_expert(world: World) ->
     gapped.index(run)
     brute = BruteForce(gapped, run, settings(gapped))
     assert 900 in brute.ids_SL
-    with Session(gapped.database) as session:
-        for row in read_experts(session):
-            check_statistics(row, brute)
+    for row in gapped.rows(ExpertRecord):
+        check_statistics(row, brute)
     assert token_bytes(tokenizer)[900] == b"e"  # type: ignore[index]
     assert Vocabulary(tokenizer).exact_matches("e") == [vocabulary["E"], 900]
 
@@ -153,9 +146,7 @@ def check_statistics(row: ExpertRecord, brute: BruteForce) -> None:
         assert sum(low <= value < above for value in values) == count
 
 
-def check_examples(session: Session, row: ExpertRecord, brute: BruteForce, config: IndexConfig) -> None:
-    query = select(ExampleRecord).where(ExampleRecord.expert == row.expert)
-    examples = list(session.scalars(query.order_by(ExampleRecord.bin, ExampleRecord.rank)))
+def check_examples(examples: list[ExampleRecord], row: ExpertRecord, brute: BruteForce, config: IndexConfig) -> None:
     top = [(e.sequence, e.position, e.activation) for e in examples if e.bin == 0]
     assert top == brute.largest(row.expert, config.top_examples)
     active = set(brute.active.get(row.expert, []))
@@ -191,8 +182,7 @@ def test_a_copied_run_is_registered(world: World, run: Run) -> None:
     with writing(world.database) as session:
         session.delete(session.scalars(select(RunRecord)).one())
     world.index(run)
-    with Session(world.database) as session:
-        assert session.scalars(select(RunRecord)).one().status == "finished"
+    assert [record.status for record in world.rows(RunRecord)] == ["finished"]
 
 
 def test_readers_see_the_previous_index_and_its_search_until_the_new_one_is_written(
@@ -222,14 +212,6 @@ def test_readers_see_the_previous_index_and_its_search_until_the_new_one_is_writ
     assert [*meanwhile, visible()] == [before, before]
 
 
-def read_rows(database: Engine, table: type[Base]) -> list[tuple[object, ...]]:
-    """All rows of a table without their timestamps."""
-    columns = [column for column in table.__table__.columns if column.name != "created_at"]
-    with database.connect() as connection:
-        rows = connection.execute(select(*columns).order_by(*inspect(table).primary_key))
-        return [tuple(row) for row in rows]
-
-
 def test_postgresql_and_sqlite_store_the_same_index(world: World, run: Run, postgresql_server: Server) -> None:
     other = open_trainer_database(postgresql_server.new())
     register_run(run, other)
@@ -238,9 +220,9 @@ def test_postgresql_and_sqlite_store_the_same_index(world: World, run: Run, post
         for each in both:
             each.index(run, tokens=tokens)
     for table in (IndexRecord, ExpertRecord, SequenceRecord, ExampleRecord, RoutedRecord):
-        rows = read_rows(other, table)
-        assert rows
-        assert rows == read_rows(world.database, table)
+        columns = [column.name for column in table.__table__.columns if column.name != "created_at"]
+        here, there = ([[getattr(row, name) for name in columns] for row in each.rows(table)] for each in both)
+        assert here == there != []
     for word in ("fox", "o"):
         with Session(other) as one, Session(world.database) as two:
             assert sorted(experts_with(one, 1, [word])) == sorted(experts_with(two, 1, [word]))
@@ -255,10 +237,10 @@ def test_steerability_is_the_price_of_one_unit_and_later_searches_need_no_backwa
 ) -> None:
     world.index(run)
     prices = unit_prices(world.language_model, [Run.load("small", world.data)])["small"]
-    with Session(world.database) as session:
-        rows = session.execute(select(ExpertRecord.p99, ExpertRecord.steerability).order_by(ExpertRecord.expert)).all()
-    assert [row.steerability for row in rows] == pytest.approx(prices.tolist(), rel=1e-3)
-    assert [row.steerability > 0 for row in rows] == [row.p99 > 0 for row in rows]
+    rows = world.rows(ExpertRecord)
+    steerabilities = [row.steerability or 0.0 for row in rows]
+    assert steerabilities == pytest.approx(prices.tolist(), rel=1e-3)
+    assert [value > 0 for value in steerabilities] == [row.p99 > 0 for row in rows]
     monkeypatch.setattr(effect_search, "unrelated_readings", pytest.fail)
     world.language_model.unit_prices.clear()
     again = unit_prices(world.language_model, [Run.load("small", world.data)])["small"]
@@ -276,8 +258,7 @@ def test_a_language_model_without_gradients_leaves_steerability_empty(
     monkeypatch.setattr(save_module, "activation_prices", refuse)
     world.index(run)
     assert Run.load("small", world.data).prices == {}
-    with Session(world.database) as session:
-        assert set(session.scalars(select(ExpertRecord.steerability))) == {None}
+    assert {row.steerability for row in world.rows(ExpertRecord)} == {None}
 
 
 @pytest.fixture
@@ -303,10 +284,8 @@ def test_the_index_of_a_cache_equals_brute_force(
         activations_TK, indices_TK = run.layer.route(inputs_TI[:tokens])
     active_N = torch.bincount(indices_TK[activations_TK > 0], minlength=40)
     assert result.tokens == tokens
-    with Session(world.database) as session:
-        records = session.scalars(select(ExpertRecord).order_by(ExpertRecord.expert)).all()
-        assert session.scalars(select(IndexRecord)).one().tokens == tokens
-    assert [record.active_tokens for record in records] == active_N.tolist()
+    assert [record.tokens for record in world.rows(IndexRecord)] == [tokens]
+    assert [record.active_tokens for record in world.rows(ExpertRecord)] == active_N.tolist()
 
 
 def test_the_text_of_a_cache_may_move(world: World, cache: ActivationCache) -> None:
@@ -317,10 +296,7 @@ def test_the_text_of_a_cache_may_move(world: World, cache: ActivationCache) -> N
     config = IndexConfig(text=moved, tokens=640)
     run = Run.load("small", world.data)
     assert build_index(run, config, world.language_model, world.database, cache=cache).tokens == 640
-
-
-def test_another_text_or_too_many_tokens_are_errors(world: World, cache: ActivationCache) -> None:
     with pytest.raises(UserError, match="holds 1,536 tokens"):
-        cache.check_text(world.text, 10_000)
+        cache.check_text(moved, 10_000)
     with pytest.raises(UserError, match="another dataset settings"):
-        cache.check_text(world.text.model_copy(update={"context_length": 32}), 100)
+        cache.check_text(moved.model_copy(update={"context_length": 32}), 100)

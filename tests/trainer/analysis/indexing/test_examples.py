@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, TopExamples
+from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, TopExamples, sequence_key
 from mxd.trainer.analysis.indexing.statistics import ActivePairs, ExpertStatistics, Ints, active_pairs
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.database.column_types import pack_routed, unpack_routed
@@ -31,15 +31,16 @@ def select_pairs(routing: Routing, sequence_ids_S: Ints) -> ActivePairs:
 
 def collect(
     routing: Routing, batches: list[Ints], examples_per_bin: int, prune_at: int
-) -> tuple[TopExamples, ExpertStatistics]:
-    statistics = ExpertStatistics(EXPERTS)
+) -> tuple[TopExamples, ExpertStatistics, RoutedSample]:
+    statistics, sample = ExpertStatistics(EXPERTS), RoutedSample(seed=1, context_length=LENGTH, tokens=7 * LENGTH)
     examples = TopExamples(EXPERTS, top=3, examples_per_bin=examples_per_bin, seed=1, prune_at=prune_at)
     for sequence_ids_S in batches:
         pairs = select_pairs(routing, sequence_ids_S)
         examples.add(pairs, statistics, statistics.add(pairs))
         if examples.needs_pruning:
             examples.prune(statistics)
-    return examples, statistics
+        sample.add(pairs, sequence_ids_S[:, None].repeat(LENGTH, axis=1), sequence_ids_S)
+    return examples, statistics, sample
 
 
 def same(left: tuple[SelectedExamples, ActivePairs], right: tuple[SelectedExamples, ActivePairs]) -> bool:
@@ -60,21 +61,43 @@ def test_examples_do_not_depend_on_batches_parts_and_pruning(
     seed: int, sequences: int, examples_per_bin: int, parts: int
 ) -> None:
     routing = random_routing(seed, sequences)
-    whole, statistics = collect(routing, [np.arange(sequences)], examples_per_bin, prune_at=1 << 20)
+    whole, statistics, sample = collect(routing, [np.arange(sequences)], examples_per_bin, prune_at=1 << 20)
     expected = whole.prune(statistics), whole.pairs
     several = [
         collect(routing, [np.array([number]) for number in range(part, sequences, parts)], examples_per_bin, prune_at=4)
         for part in range(parts)
     ]
-    (examples, together), *others = several
-    for _, other in others:
+    (examples, together, own), *others = several
+    for _, other, routed in others:
         together.merge(other)
-    for other_examples, other in others:
+        own.merge(routed)
+    for other_examples, other, _ in others:
         other_examples.prune(other)
-    selected = examples.merge([other_examples.pairs for other_examples, _ in others], together)
+    selected = examples.merge([other_examples.pairs for other_examples, *_ in others], together)
     assert same(expected, (selected, examples.pairs))
     for name in ("active_tokens", "largest", "histogram_NB", "exponents", "highs", "means"):
         assert np.array_equal(getattr(statistics, name), getattr(together, name)), name
+    check_sample(sample, routing, min(7, sequences))
+    assert own.sequences == sample.sequences
+    for sequence in sample.sequences:
+        assert own.token_ids[sequence].tolist() == [sequence] * LENGTH
+        assert all(map(np.array_equal, own.active_experts(sequence), sample.active_experts(sequence)))
+
+
+def check_sample(sample: RoutedSample, routing: Routing, size: int) -> None:
+    """Experts of each token are those of the routing, strongest first."""
+    assert len(sample.sequences) == size
+    for sequence in sample.sequences:
+        counts, experts = sample.active_experts(sequence)
+        tokens = slice(sequence * LENGTH, (sequence + 1) * LENGTH)
+        activations_LN = torch.zeros(LENGTH, EXPERTS)
+        activations_LN.scatter_(1, routing.indices_TK[tokens], routing.activations_TK[tokens])
+        for active_N, listed in zip(activations_LN, np.split(experts, counts.cumsum()[:-1]), strict=True):
+            assert active_N[listed].tolist() == sorted(active_N[active_N > 0].tolist(), reverse=True)
+
+
+def test_the_seed_chooses_the_sequences() -> None:
+    assert sequence_key(0, 5) != sequence_key(1, 5)
 
 
 def test_ranks_follow_the_activations_not_the_gate() -> None:
@@ -103,66 +126,8 @@ def test_random_examples_are_a_fair_sample() -> None:
     assert drawn.max() < 25 + 5 * 5
 
 
-WINDOW = 4
-
-
-def batch(first: int, count: int, generator: np.random.Generator) -> ActivePairs:
-    """Two active experts on every token, random activations."""
-    sequence, position = np.divmod(np.repeat(np.arange(count * WINDOW), 2), WINDOW)
-    tokens = len(sequence)
-    return ActivePairs(
-        expert=np.tile(np.array([3, 5], np.int32), tokens // 2),
-        sequence=(sequence + first).astype(np.int32),
-        position=position.astype(np.uint16),
-        activation=generator.random(tokens).astype(np.float32),
-        rank=np.zeros(tokens, np.uint16),
-    )
-
-
-def sampled(batches: list[int], capacity: int, seed: int = 0) -> RoutedSample:
-    sample = RoutedSample(seed, WINDOW, tokens=capacity * WINDOW)
-    generator, first = np.random.default_rng(0), 0
-    for count in batches:
-        sample.add(batch(first, count, generator), np.zeros((count, WINDOW), np.int64), np.arange(first, first + count))
-        first += count
-    return sample
-
-
-def test_the_choice_does_not_depend_on_batches() -> None:
-    one, other = sampled([30], capacity=7), sampled([4, 1, 20, 5], capacity=7)
-    assert one.sequences == other.sequences
-    assert len(one.sequences) == 7
-    assert sampled([30], capacity=7, seed=1).sequences != one.sequences
-
-
-def test_experts_are_sorted_by_activation() -> None:
-    pairs = batch(0, 1, np.random.default_rng(3))
-    sample = RoutedSample(0, WINDOW)
-    sample.add(pairs, np.zeros((1, WINDOW), np.int64), np.arange(1))
-    counts, experts = sample.active_experts(0)
-    assert counts.tolist() == [2] * WINDOW
-    strongest = [pairs.expert[2 * token + pairs.activation[2 * token :][:2].argmax()] for token in range(WINDOW)]
-    assert experts[::2].tolist() == strongest
-
-
 @pytest.mark.parametrize("num_experts", [1 << 16, (1 << 16) + 1])
 def test_packing_is_lossless(num_experts: int) -> None:
     counts, experts = np.array([0, 2, 1]), np.array([0, num_experts - 1, 7])
     unpacked = unpack_routed(*pack_routed(counts, experts, num_experts), num_experts)
     assert [part.tolist() for part in unpacked] == [counts.tolist(), experts.tolist()]
-
-
-def test_two_processes_merge_to_the_sample_of_one() -> None:
-    whole, first, second = (RoutedSample(0, WINDOW, tokens=7 * WINDOW) for _ in range(3))
-    generator = np.random.default_rng(0)
-    for number in range(8):
-        pairs, numbers = batch(4 * number, 4, generator), np.arange(4 * number, 4 * number + 4)
-        token_ids = np.arange(16).reshape(4, WINDOW) + number
-        for sample in (whole, (first, second)[number % 2]):
-            sample.add(pairs, token_ids, numbers)
-    first.merge(second)
-    assert first.sequences == whole.sequences
-    for sequence in whole.sequences:
-        np.testing.assert_array_equal(first.token_ids[sequence], whole.token_ids[sequence])
-        for one, other in zip(first.active_experts(sequence), whole.active_experts(sequence), strict=True):
-            np.testing.assert_array_equal(one, other)

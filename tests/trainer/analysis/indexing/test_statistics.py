@@ -65,9 +65,11 @@ def test_a_text_that_becomes_weaker_gets_the_edge_of_a_bin(monkeypatch: pytest.M
 
 
 FEW, VOCABULARY = 7, 11
+Tokens = list[tuple[int, int]]
+"""Pairs of an expert and a token."""
 
 
-def token_counts(batches: list[list[tuple[int, int]]], folder: Path, buffer_size: int) -> TokenCounts:
+def token_counts(batches: list[Tokens], folder: Path, buffer_size: int) -> TokenCounts:
     counts = TokenCounts(FEW, VOCABULARY, folder, buffer_size)
     for batch in batches:
         expert = np.array([expert for expert, _ in batch], np.int32)
@@ -76,7 +78,7 @@ def token_counts(batches: list[list[tuple[int, int]]], folder: Path, buffer_size
     return counts
 
 
-def check(counts: TokenCounts, batches: list[list[tuple[int, int]]]) -> None:
+def check(counts: TokenCounts, batches: list[Tokens]) -> None:
     expected = [Counter(token for batch in batches for e, token in batch if e == expert) for expert in range(FEW)]
     expert = 0
     for summary in counts.summaries(top=3):
@@ -93,23 +95,21 @@ def check(counts: TokenCounts, batches: list[list[tuple[int, int]]]) -> None:
 pairs = st.tuples(st.integers(0, FEW - 1), st.integers(0, VOCABULARY - 1))
 
 
-@given(batches=st.lists(st.lists(pairs, max_size=30), max_size=8), buffer_size=st.sampled_from([1, 3, 8, 1000]))
-def test_counts_equal_plain_counting(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[int, int]]], buffer_size: int
+@given(
+    batches=st.lists(st.lists(pairs, max_size=30), max_size=8),
+    parts=st.lists(st.lists(pairs, max_size=30), max_size=3),
+    buffer_size=st.sampled_from([1, 3, 8, 1000]),
+)
+def test_counts_equal_plain_counting_and_add_up(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[Tokens], parts: list[Tokens], buffer_size: int
 ) -> None:
-    with closing(token_counts(batches, tmp_path_factory.getbasetemp(), buffer_size)) as counts:
-        check(counts, batches)
-
-
-@given(parts=st.lists(st.lists(pairs, max_size=30), min_size=2, max_size=4))
-def test_parts_add_up(tmp_path_factory: pytest.TempPathFactory, parts: list[list[tuple[int, int]]]) -> None:
     folder = tmp_path_factory.getbasetemp()
-    with closing(token_counts(parts[:1], folder, buffer_size=4)) as whole:
-        for part in parts[1:]:
+    with closing(token_counts(batches, folder, buffer_size)) as counts:
+        for part in parts:
             with closing(token_counts([part], folder, buffer_size=1000)) as other:
                 for _, _, words in other.chunks():
-                    whole.add_run(words)
-        check(whole, parts)
+                    counts.add_run(words)
+        check(counts, batches + parts)
 
 
 def test_counts_above_16_bits_and_small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

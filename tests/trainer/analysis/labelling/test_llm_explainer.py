@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.labelling import llm_explainer as module
@@ -64,11 +63,6 @@ def indexed_run(world: World, run: Run) -> Run:
     return run
 
 
-def labels(world: World) -> list[AutomaticLabelRecord]:
-    with Session(world.database) as session:
-        return list(session.scalars(select(AutomaticLabelRecord)))
-
-
 def usable_answer(question: str) -> tuple[int, str]:
     """Answer with a label, or with every second text."""
     if question.startswith("Description"):
@@ -85,10 +79,10 @@ def test_labels_are_stored_with_scores_and_requested_once(
 ) -> None:
     url = serve(usable_answer)
     explain(world, run, url)
-    first = {label.expert for label in labels(world)}
+    first = {label.expert for label in world.rows(AutomaticLabelRecord)}
     assert first
     explain(world, run, url)
-    stored = labels(world)
+    stored = world.rows(AutomaticLabelRecord)
     assert len(stored) > len(first)
     assert {label.label for label in stored} == {"letters of words"}
     assert all(label.labeller == "asked" and 0 <= label.balanced_accuracy <= 1 for label in stored)
@@ -110,23 +104,23 @@ def test_an_unusable_answer_gives_no_label(
     assert isinstance(result, ExplainResult)
     assert result.failed > 0
     assert result.failed + result.skipped == 3
-    assert labels(world) == []
+    assert world.rows(AutomaticLabelRecord) == []
 
 
 @pytest.mark.parametrize("status", [401, 500])
 def test_an_error_status_is_an_error(world: World, run: Run, serve: Callable[[Answer], str], status: int) -> None:
     with pytest.raises(EndpointError, match=str(status)):
         explain(world, run, serve(lambda question: (status, "no")))
-    assert labels(world) == []
+    assert world.rows(AutomaticLabelRecord) == []
 
 
 def test_labels_survive_cancelling(world: World, run: Run, serve: Callable[[Answer], str]) -> None:
     url = serve(usable_answer)
     with pytest.raises(UserError, match="saved"):
-        explain(world, run, url, callbacks=Callbacks(is_cancelled=lambda: bool(labels(world))))
-    assert len(labels(world)) == 1
+        explain(world, run, url, callbacks=Callbacks(is_cancelled=lambda: bool(world.rows(AutomaticLabelRecord))))
+    assert len(world.rows(AutomaticLabelRecord)) == 1
     explain(world, run, url)
-    assert len(labels(world)) > 1
+    assert len(world.rows(AutomaticLabelRecord)) > 1
 
 
 def test_no_text_is_of_a_block_with_explained_texts(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

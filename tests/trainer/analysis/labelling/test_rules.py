@@ -4,8 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.labelling.features import FEATURES, FeatureExtractor, Vocabulary, token_kind
 from mxd.trainer.analysis.labelling.rules import (
@@ -90,28 +88,21 @@ def test_rules_of_several_experts_equal_those_of_each_alone(text: list[str]) -> 
     assert sum(best is not None for best in together) >= len(WORDS)
 
 
-def labels(world: World) -> list[AutomaticLabelRecord]:
-    with Session(world.database) as session:
-        return list(session.scalars(select(AutomaticLabelRecord).order_by(AutomaticLabelRecord.expert)))
-
-
 def test_labels_are_stored_with_scores_and_replaced(world: World, run: Run) -> None:
     world.index(run, tokens=3_000)
     result = label_experts(run, world.database)
-    stored = labels(world)
+    stored = world.rows(AutomaticLabelRecord)
     assert len(stored) == result.labelled > 0
     for label in stored:
         assert label.label
         assert label.labeller == "features"
         assert 0 <= label.balanced_accuracy <= 1
         assert all(share is None or 0 <= share <= 1 for share in (label.precision, label.recall))
-    with Session(world.database) as session:
-        active = set(session.scalars(select(ExpertRecord.expert).where(ExpertRecord.active_tokens > 0)))
-    assert {label.expert for label in stored} <= active
+    assert {label.expert for label in stored} <= {row.expert for row in world.rows(ExpertRecord) if row.active_tokens}
     assert label_experts(run, world.database).labelled == result.labelled
-    assert [label.label for label in labels(world)] == [label.label for label in stored]
+    assert [label.label for label in world.rows(AutomaticLabelRecord)] == [label.label for label in stored]
     world.index(run)
-    assert labels(world) == []
+    assert world.rows(AutomaticLabelRecord) == []
 
 
 def test_a_run_without_an_index_is_an_error_and_cancelling_changes_nothing(world: World, run: Run) -> None:
@@ -120,7 +111,7 @@ def test_a_run_without_an_index_is_an_error_and_cancelling_changes_nothing(world
     world.index(run, tokens=3_000)
     with pytest.raises(CancelledError):
         label_experts(run, world.database, callbacks=Callbacks(is_cancelled=lambda: True))
-    assert labels(world) == []
+    assert world.rows(AutomaticLabelRecord) == []
 
 
 def describe(**features: list[str]) -> str:
@@ -157,14 +148,21 @@ def values(texts: list[str], feature: str) -> list[str]:
     return [extractor.vocabularies[feature].texts[number] for number in numbers]
 
 
-def test_words_span_several_tokens() -> None:
-    assert values([" el", " pe", "que", "ño", "."], "word") == ["el", "pequeño", "pequeño", "pequeño", ""]
+STARTS = ["the start of a document", "", "", "the start of a sentence", "", "the start of a line"]
 
 
-def test_preceding_tokens() -> None:
-    texts = ["according", " to", " Law", "."]
-    assert values(texts, "before") == ["", "according", "to", "law"]
-    assert values(texts, "before_two") == ["", "", "according to", "to law"]
+@pytest.mark.parametrize(
+    ("feature", "texts", "expected"),
+    [
+        ("word", [" el", " pe", "que", "ño", "."], ["el", "pequeño", "pequeño", "pequeño", ""]),
+        ("before", ["according", " to", " Law", "."], ["", "according", "to", "law"]),
+        ("before_two", ["according", " to", " Law", "."], ["", "", "according to", "to law"]),
+        ("start", [END, "One", " fox", ".", " Two", "\n", "three"], ["", *STARTS]),
+        ("inside", ["f", "(", "a", ")", " b"], ["", "", "brackets", "brackets", ""]),
+    ],
+)
+def test_features_of_tokens(feature: str, texts: list[str], expected: list[str]) -> None:
+    assert values(texts, feature) == expected
 
 
 @pytest.mark.parametrize(
@@ -187,23 +185,6 @@ def test_preceding_tokens() -> None:
 )
 def test_kinds_of_tokens(text: str, word: str, kind: str) -> None:
     assert token_kind(text, word) == kind
-
-
-def test_starts() -> None:
-    texts = [END, "One", " fox", ".", " Two", "\n", "three"]
-    assert values(texts, "start") == [
-        "",
-        "the start of a document",
-        "",
-        "",
-        "the start of a sentence",
-        "",
-        "the start of a line",
-    ]
-
-
-def test_enclosing_brackets() -> None:
-    assert values(["f", "(", "a", ")", " b"], "inside") == ["", "", "brackets", "brackets", ""]
 
 
 @pytest.mark.parametrize(

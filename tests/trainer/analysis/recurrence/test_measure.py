@@ -113,6 +113,8 @@ def result(run: str, *matches: Match) -> Recurrence:
 
 def test_matches_are_replaced_and_deleted_with_the_index(tmp_path: Path) -> None:
     database = made_up_database(tmp_path, sqlite_url(tmp_path))
+    for name in ("second", "unknown"):
+        assert not save_recurrence(database, result(name, MATCH), CONFIG), "it has no index"
     other = Match("seed-a", 2, 0.5, 0.25, 0.375, 0.625, 0.75, 0.0, mutual=True)
     assert save_recurrence(database, result("first", MATCH, other), CONFIG)
     with Session(database) as session:
@@ -126,11 +128,4 @@ def test_matches_are_replaced_and_deleted_with_the_index(tmp_path: Path) -> None
         assert stored_matches(session, 1, 3) == (MATCH,)
         delete_index(session, 1)
         assert stored_matches(session, 1, 3) == ()
-    database.dispose()
-
-
-def test_a_run_without_an_index_is_not_stored(tmp_path: Path) -> None:
-    database = made_up_database(tmp_path, sqlite_url(tmp_path))
-    assert not save_recurrence(database, result("second", MATCH), CONFIG)
-    assert not save_recurrence(database, result("unknown", MATCH), CONFIG)
     database.dispose()

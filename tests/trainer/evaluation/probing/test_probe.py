@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.errors import UserError
@@ -88,9 +86,7 @@ def test_a_run_is_probed_and_the_result_stored(world: World, labels: str, level:
     assert set(result["kinds"]) == {"experts", "neurons", "random-gate"}
     assert result["kinds"]["neurons"]["classes"]["digits"]["f1"] > 0.8
     assert result["examples"] == 80 * (1 if level == "text" else 4)
-    with Session(world.database) as session:
-        (record,) = session.scalars(select(ProbeRecord)).all()
-        assert record.result == json.loads(json.dumps(result))
+    assert [record.result for record in world.rows(ProbeRecord)] == [json.loads(json.dumps(result))]
 
 
 def test_features_are_means_over_the_tokens_of_the_text(world: World, labels: str) -> None:

@@ -23,23 +23,15 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def change(folder: Path, **values: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 @pytest.mark.parametrize("name", HUGE)
 def test_a_config_larger_than_its_weights_is_rejected(name: str, tmp_path: Path) -> None:
     folder = saved_language_model(tmp_path / "language-model")
     values, sentence = HUGE[name]
-    change(folder, **values)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
     with pytest.raises(UserError, match=sentence) as raised:
         load_module(str(folder), torch.float32)
     assert "\n" not in str(raised.value)
-
-
-def test_an_outline_of_a_billion_layers_is_rejected(tmp_path: Path) -> None:
-    folder = saved_language_model(tmp_path / "language-model")
-    change(folder, num_hidden_layers=10**9)
-    with pytest.raises(UserError, match="num_hidden_layers"):
-        load_outline(str(folder))
+    if name == "layers":
+        with pytest.raises(UserError, match="num_hidden_layers"):
+            load_outline(str(folder))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from sqlalchemy import Engine, select
-from sqlalchemy.orm import Session
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
@@ -127,7 +126,7 @@ def test_an_imported_run_can_be_indexed_routed_and_steered(
     steps = steer(language_model, run, SteeringConfig(prompt="One day", edits=edits, sampling=sampling))
     generation = SteeredGeneration.collect(run.name, "One day", steps)
     assert generation.text("baseline") != generation.text("steered")
-    assert recorded(world.database).config["origin"]["format"] == result.format
+    assert [record.config["origin"]["format"] for record in world.rows(RunRecord)] == [result.format]
 
 
 @pytest.mark.parametrize(
@@ -150,18 +149,13 @@ def test_the_run_stores_the_start_token_of_the_format(
     else:
         save(source, monkeypatch)
     model = language_model_of(world.data.parent / "gpt2", "gpt2")
-    tokenizer = byte_tokenizer()
+    tokenizer = deepcopy(byte_tokenizer())
     tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
     tokenizer.save_pretrained(model)
     import_run(
         ImportConfig(source=str(source), name="theirs", language_model=str(model), layer=1), world.data, world.database
     )
     assert Run.load("theirs", world.data).config.text.start_token == start
-
-
-def recorded(database: Engine) -> RunRecord:
-    with Session(database) as session:
-        return session.scalars(select(RunRecord)).one()
 
 
 MLP_INPUT: list[Any] = [(case, "gpt2", {}, True) for case in FORMATS if not case.startswith("mxd")]

@@ -23,6 +23,7 @@ from tests.helpers.formats.outside import (
     save_saelens,
     save_sparsify,
 )
+from tests.helpers.fuzzing import Hostile
 from tests.helpers.language_models import saved_language_model
 
 Capture = pytest.CaptureFixture[str]
@@ -31,16 +32,6 @@ Capture = pytest.CaptureFixture[str]
 SET = (
     "model_name: tiny\nmodel_kind: transcoder_set\nfeature_input_hook: mlp.hook_in\nfeature_output_hook: mlp.hook_out\n"
 )
-
-
-class _Hostile:
-    """A pickle that runs a command when it is loaded."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
 
 
 @pytest.fixture
@@ -64,13 +55,13 @@ def refused(capsys: Capture, *words: str) -> str:
 
 
 def test_a_hostile_pickle_does_not_run(place: Path, capsys: Capture) -> None:
-    for number, content in enumerate(({"cfg": _Hostile(place / "ran"), "state_dict": {}}, _Hostile(place / "ran"))):
+    for number, content in enumerate(({"cfg": Hostile(place / "ran"), "state_dict": {}}, Hostile(place / "ran"))):
         torch.save(content, place / f"{number}.pt")
         assert "Nothing in it was executed" in refused(capsys, f"{number}.pt")
-    (place / "plain.pt").write_bytes(pickle.dumps(_Hostile(place / "ran")))
+    (place / "plain.pt").write_bytes(pickle.dumps(Hostile(place / "ran")))
     refused(capsys, "plain.pt")
     assert not (place / "ran").exists()
-    pickle.loads(pickle.dumps(_Hostile(place / "ran")))
+    pickle.loads(pickle.dumps(Hostile(place / "ran")))
     assert (place / "ran").exists(), "it would have run elsewhere"
 
 
