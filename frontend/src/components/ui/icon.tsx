@@ -97,17 +97,7 @@ export function Icon({ name }: { readonly name: IconName }) {
   );
 }
 
-const BRAND = [
-  "line-strong",
-  "seq-6",
-  "line-strong",
-  "seq-9",
-  "line-strong",
-  "seq-7",
-  "line-strong",
-  "line-strong",
-  "seq-4",
-];
+const BRAND = "line-strong seq-6 line-strong seq-9 line-strong seq-7 line-strong line-strong seq-4".split(" ");
 
 export function BrandMark() {
   return (

@@ -15,7 +15,7 @@ import {
 } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTray } from "@/components/tray/tray-context";
-import { Button, LinkButton } from "@/components/ui/button";
+import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -47,9 +47,9 @@ interface GroupCountProps {
 export function GroupCount({ text, isAll, isOpen, onOpen }: GroupCountProps) {
   if (!isOpen && isAll) return <span className="dim">{text}</span>;
   return (
-    <Button size="small" variant="ghost" aria-expanded={isOpen} onClick={() => onOpen(!isOpen)}>
+    <GhostButton aria-expanded={isOpen} onClick={() => onOpen(!isOpen)}>
       {isOpen ? "Show fewer" : text}
-    </Button>
+    </GhostButton>
   );
 }
 
@@ -140,9 +140,7 @@ export function ExampleGroup(props: ExampleGroupProps) {
         </p>
       )}
       {isOpen && query.hasNextPage && (
-        <Button size="small" variant="ghost" onClick={() => void query.fetchNextPage()}>
-          More examples
-        </Button>
+        <GhostButton onClick={() => void query.fetchNextPage()}>More examples</GhostButton>
       )}
     </section>
   );
@@ -217,9 +215,9 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
         <h3>Random sample</h3>
         <span className="dim extra">of all activations</span>
         <span className="grow" />
-        <Button size="small" variant="ghost" icon="dice" onClick={() => onResample(seed + 1)}>
+        <GhostButton icon="dice" onClick={() => onResample(seed + 1)}>
           Resample
-        </Button>
+        </GhostButton>
         <GroupCount
           text={`${shown.length} of ${data.examples.length}`}
           isAll={shown.length >= unseen.length}

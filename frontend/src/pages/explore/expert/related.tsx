@@ -18,7 +18,7 @@ import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { PlusButton } from "@/components/tray/tray-context";
-import { Button } from "@/components/ui/button";
+import { GhostButton } from "@/components/ui/button";
 import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -121,9 +121,9 @@ function Companions({ expert, data }: { readonly expert: number; readonly data: 
         ))}
       </div>
       {longest > PREVIEW && (
-        <Button className="show-all" size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
+        <GhostButton className="show-all" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
           {isAll ? `Show ${PREVIEW} of each` : `Show up to ${longest} of each`}
-        </Button>
+        </GhostButton>
       )}
     </>
   );

@@ -26,7 +26,7 @@ import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
 import { ExportMenu } from "@/components/ui/action-menu";
-import { Button, LinkButton } from "@/components/ui/button";
+import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { EmptyState, ErrorState, Failure, LoadingState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-experts";
 import { useIsNarrow } from "@/hooks/use-size";
@@ -88,61 +88,13 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
       <Link to={links.expert(row.expert)}>
         <ExpertLabel label={row.label} automatic={row.automatic} expert={row.expert} />
       </Link>
-      <Button
-        size="small"
-        variant="ghost"
-        icon="edit"
-        aria-label={`Label ${row.expert}`}
-        onClick={() => setEditing(true)}
-      />
+      <GhostButton icon="edit" aria-label={`Label ${row.expert}`} onClick={() => setEditing(true)} />
       {row.tags.map((tag) => (
         <span key={tag} className="chip">
           {tag}
         </span>
       ))}
     </div>
-  );
-}
-
-interface ActionsProps {
-  readonly expert: number;
-  readonly isFirst: boolean;
-  readonly isLast: boolean;
-  /** Whether it was just added again. */
-  readonly isRestored: boolean;
-  readonly onMove: (offset: -1 | 1) => void;
-  readonly onRemove: () => void;
-}
-
-function Actions({ expert, isFirst, isLast, isRestored, onMove, onRemove }: ActionsProps) {
-  const style = { size: "small", variant: "ghost" } as const;
-  return (
-    <>
-      <Button
-        {...style}
-        icon="arrowUp"
-        aria-label={`Move ${expert} up`}
-        disabled={isFirst}
-        onClick={() => onMove(-1)}
-      />
-      <Button
-        {...style}
-        icon="arrowDown"
-        aria-label={`Move ${expert} down`}
-        disabled={isLast}
-        onClick={() => onMove(1)}
-      />
-      <Button
-        {...style}
-        ref={isRestored ? focusOnce : undefined}
-        icon="close"
-        aria-label={`Remove ${expert} from the list`}
-        onClick={({ currentTarget }) => {
-          focusNeighbour(currentTarget);
-          onRemove();
-        }}
-      />
-    </>
   );
 }
 
@@ -230,9 +182,7 @@ function NameAndNote({ run, data }: ListHeadProps) {
     <>
       <div className="row wrap label-line">
         <h1>{data.list.name}</h1>
-        <Button size="small" variant="ghost" onClick={() => setEditing("name")}>
-          Rename
-        </Button>
+        <GhostButton onClick={() => setEditing("name")}>Rename</GhostButton>
       </div>
       {editing === "note" ? (
         <TextEditor
@@ -246,9 +196,9 @@ function NameAndNote({ run, data }: ListHeadProps) {
       ) : (
         <p className="list-note">
           {data.list.note ?? <span className="dim">No description</span>}{" "}
-          <Button size="small" variant="ghost" icon="edit" onClick={() => setEditing("note")}>
+          <GhostButton icon="edit" onClick={() => setEditing("note")}>
             {data.list.note === null ? "Add description" : "Edit"}
-          </Button>
+          </GhostButton>
         </p>
       )}
     </>
@@ -273,9 +223,9 @@ function DeleteList({ run, data }: ListHeadProps) {
       <Button size="small" disabled={deletion.isPending} onClick={() => deletion.mutate()}>
         Delete
       </Button>
-      <Button ref={focusOnce} size="small" variant="ghost" onClick={() => setConfirming(false)}>
+      <GhostButton ref={focusOnce} onClick={() => setConfirming(false)}>
         Cancel
-      </Button>
+      </GhostButton>
     </span>
   );
 }
@@ -350,15 +300,26 @@ function Entries({ run, list, entries, restored, remove, onMove }: EntriesProps)
   const actions = (entry: ListEntry) => {
     const { expert } = entry.row;
     const index = experts.indexOf(expert);
+    const move = (offset: -1 | 1) => () => onMove(experts.toSpliced(index, 1).toSpliced(index + offset, 0, expert));
     return (
-      <Actions
-        expert={expert}
-        isFirst={index === 0}
-        isLast={index === experts.length - 1}
-        isRestored={expert === restored}
-        onRemove={() => remove({ entry, index })}
-        onMove={(offset) => onMove(experts.toSpliced(index, 1).toSpliced(index + offset, 0, expert))}
-      />
+      <>
+        <GhostButton icon="arrowUp" aria-label={`Move ${expert} up`} disabled={index === 0} onClick={move(-1)} />
+        <GhostButton
+          icon="arrowDown"
+          aria-label={`Move ${expert} down`}
+          disabled={index === experts.length - 1}
+          onClick={move(1)}
+        />
+        <GhostButton
+          ref={expert === restored ? focusOnce : undefined}
+          icon="close"
+          aria-label={`Remove ${expert} from the list`}
+          onClick={({ currentTarget }) => {
+            focusNeighbour(currentTarget);
+            remove({ entry, index });
+          }}
+        />
+      </>
     );
   };
   return (

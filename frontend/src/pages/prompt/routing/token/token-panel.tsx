@@ -19,7 +19,7 @@ import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Promoted, TokenChip, wordsFirst } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
-import { Button } from "@/components/ui/button";
+import { GhostButton } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
 import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
@@ -207,9 +207,9 @@ export function TokenPanel(props: PanelProps) {
           {lock === null ? (
             <span className="note">click to lock</span>
           ) : (
-            <Button size="small" variant="ghost" shortcut="release" onClick={onRelease}>
+            <GhostButton shortcut="release" onClick={onRelease}>
               Release
-            </Button>
+            </GhostButton>
           )}
         </div>
         <TokenExperts key={column.position} {...props} />
