@@ -19,6 +19,7 @@ from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, shown_labels
 from mxd.backend.queries.runs import check_expert, find_index
 from mxd.backend.schemas import experts as bodies
+from mxd.trainer.analysis.labelling.matching import label_matches
 from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
 from mxd.trainer.config import RecurrenceConfig
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
@@ -61,8 +62,8 @@ ExampleTokens = tuple[list[int], int]
 """Token ids of a sequence, and the position of an active token."""
 
 
-def written_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
-    """Return the sequences and positions of some of an expert's strongest examples; empty for a dead expert."""
+def strongest_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
+    """Return the sequences and positions of an expert's strongest examples; empty for a dead expert."""
     query = (
         select(SequenceRecord.token_ids, ExampleRecord.position)
         .join(
@@ -73,8 +74,12 @@ def written_examples(session: Session, run: RunRecord, expert: int) -> list[Exam
         .order_by(ExampleRecord.rank)
         .limit(STRONGEST_EXAMPLES)
     )
-    shortest = sorted(session.execute(query), key=lambda row: row.position)[:WRITTEN_EXAMPLES]
-    return [(np.frombuffer(ids, "<u4").astype(np.int64).tolist(), position) for ids, position in shortest]
+    return [(np.frombuffer(ids, "<u4").astype(np.int64).tolist(), position) for ids, position in session.execute(query)]
+
+
+def written_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
+    """Return those of the strongest examples from which it is computed what an expert writes."""
+    return sorted(strongest_examples(session, run, expert), key=lambda example: example[1])[:WRITTEN_EXAMPLES]
 
 
 def random_expert(session: Session, run: RunRecord, expert: int) -> int | None:
@@ -198,6 +203,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
     record = find_expert(session, run, expert)
     row = rows_of(session, run, [expert], vocabulary)[expert]
     automatic = automatic_labels(session, run, [expert]).get(expert, ())
+    matches = _label_matches(session, run, expert, automatic[0].label, vocabulary) if automatic else []
     active, number = [ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0], ExpertRecord.expert
     before = select(number).where(*active, number < expert).order_by(number.desc()).limit(1)
     after = select(number).where(*active, number > expert).order_by(number).limit(1)
@@ -210,10 +216,19 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
         next=session.scalar(after),
         bins=_bins(session, record),
         automatic_labels=automatic,
+        label_matches=sum(matches) if matches else None,
+        label_examples=len(matches),
         accuracy_interval=accuracy_interval(automatic[0].model_dump(), record.density) if automatic else None,
         recurrence=expert_recurrence(session, run, expert),
         ablation=expert_ablation(session, run, expert, vocabulary),
     )
+
+
+def _label_matches(session: Session, run: RunRecord, expert: int, label: str, vocabulary: Vocabulary) -> list[bool]:
+    """Return for each of the strongest examples whether a label matches its peak; nothing of labels without a rule."""
+    examples = strongest_examples(session, run, expert)
+    matches = (label_matches(label, vocabulary.texts(ids), position) for ids, position in examples)
+    return [match for match in matches if match is not None]
 
 
 def _bins(session: Session, record: ExpertRecord) -> tuple[bodies.ActivationBin, ...]:

@@ -188,6 +188,10 @@ class ExpertDetail(Schema):
     bins: tuple[ActivationBin, ...]
     automatic_labels: tuple[AutomaticLabel, ...]
     """All automatic labels, the displayed one first."""
+    label_matches: int | None
+    """Number of the strongest examples that the displayed automatic label matches; null if it is not rule-based."""
+    label_examples: int
+    """Number of the strongest examples that were compared with it, at most 8."""
     accuracy_interval: tuple[float, float] | None
     """95 % Wilson interval of the balanced accuracy of the displayed automatic label, over its held-out examples. Null
     if it is not rule-based."""

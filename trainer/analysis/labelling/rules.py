@@ -375,10 +375,15 @@ def _after(texts: Sequence[str]) -> str:
     return _either([*phrases, start] if "" in first else phrases)
 
 
+def printable(text: str) -> str:
+    """Return a token with visible white space."""
+    return text.strip(" ").translate(_BREAKS) or "␣" * min(len(text), 4)
+
+
 def quoted(texts: Sequence[str]) -> str:
     """Quote tokens, with visible white space."""
-    printable = [text.strip(" ").translate(_BREAKS) or "␣" * min(len(text), 4) for text in texts]
-    quoted = [f"“{text}”".replace(f"“{DOCUMENT_SEPARATOR}”", "the end of a document") for text in printable]
+    separator = f"“{DOCUMENT_SEPARATOR}”"
+    quoted = [f"“{printable(text)}”".replace(separator, "the end of a document") for text in texts]
     return _either(list(dict.fromkeys(quoted)))
 
 
