@@ -6,8 +6,8 @@ they call, because PyTorch takes seconds to import and browsing does not need it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
+
+
+OnProgress = Callable[[int, int, str], None]
+"""Called with the steps done, their total, and a note."""
+
+
+def no_progress(_done: int, _total: int, _note: str) -> None:
+    """Report nothing."""
 
 
 class CompletionConfig(SteeringConfig):
@@ -113,16 +121,20 @@ def expert_map(context: JobContext, expert: int) -> ExpertMap:
     return expert_map(context.language_model, context.runs[0], expert)
 
 
-def trace(context: JobContext, config: CircuitConfig) -> Circuit:
+def trace(context: JobContext, config: CircuitConfig, on_progress: OnProgress = no_progress) -> Circuit:
     from mxd.trainer.analysis.circuits.tracing import trace
 
-    return trace(context.language_model, context.runs, config, context.callbacks)
+    context.token_ids(config.prompt)
+    return trace(context.language_model, context.runs, config, replace(context.callbacks, on_progress=on_progress))
 
 
-def check_circuit(context: JobContext, config: CircuitConfig, circuit: Circuit) -> CircuitCheck:
+def check_circuit(
+    context: JobContext, config: CircuitConfig, circuit: Circuit, on_progress: OnProgress = no_progress
+) -> CircuitCheck:
     from mxd.trainer.analysis.circuits.checking import check
 
-    return check(context.language_model, context.runs, config, circuit, context.callbacks)
+    callbacks = replace(context.callbacks, on_progress=on_progress)
+    return check(context.language_model, context.runs, config, circuit, callbacks)
 
 
 def ablate(

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from mxd.backend.errors import BusyError, UnusableRunError
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
@@ -215,6 +216,28 @@ def _load_layers(runs: Sequence[Run]) -> None:
             raise
         except UserError as error:
             raise UnusableRunError(f"Run '{run.name}' cannot be used: {error}") from error
+
+
+async def progress_steps(
+    live: InferenceService, runs: Sequence[str], job: Callable[..., Result], *args: Any
+) -> AsyncGenerator[tuple[int, int] | Result, None]:
+    """Yield the progress, (steps done, total), of a job with ``on_progress``, then its result. Closing the generator
+    cancels the job."""
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue[tuple[int, int] | None]()
+
+    def report(done: int, total: int, _note: str) -> None:
+        with suppress(RuntimeError):  # the event loop may have ended; then no client waits
+            loop.call_soon_threadsafe(queue.put_nowait, (done, total))
+
+    working = asyncio.ensure_future(live.submit(runs, partial(job, on_progress=report), *args))
+    working.add_done_callback(lambda _: queue.put_nowait(None))
+    try:
+        while (progress := await queue.get()) is not None:
+            yield progress
+        yield await working
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
 
 
 SEQUENCES_PER_STEP, ITEMS_PER_STEP, SEQUENCES_PER_ABLATION_STEP = 8, 4, 2

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import AutomaticLabel, TokenCount
-from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.results import ExpertEffect
 from mxd.trainer.config import Method, Size
 from mxd.trainer.config.analysis import Errors, Target, TokenTarget
@@ -158,6 +158,29 @@ class CircuitResponse(Schema):
     graph: Circuit
     experts: dict[str, dict[int, CircuitExpert]]
     """Labels and statistics of the graph's experts, by run and expert."""
+
+
+class CircuitProgressEvent(Schema):
+    """Progress of a trace or a check."""
+
+    event: Literal["progress"] = "progress"
+    done: int
+    """Number of passes through the language model so far; several texts may share one."""
+    total: int
+
+
+class CircuitDoneEvent(Schema):
+    """A traced circuit."""
+
+    event: Literal["done"] = "done"
+    result: CircuitResponse
+
+
+class CircuitCheckedEvent(Schema):
+    """The check of a circuit."""
+
+    event: Literal["done"] = "done"
+    result: CircuitCheck
 
 
 class CircuitCheckRequest(CircuitRequest):

@@ -246,7 +246,7 @@ class Forward:
     outputs_BTO: Mapping[int, Tensor]
     """Additions of each layer's MLP, or its replacement, to the residual stream."""
     embedding_BTW: Tensor | None
-    """Input of the first block, a leaf; None in a pass without gradients."""
+    """Input of the first block, a leaf; None in a pass without gradients from the embedding."""
     logits_BSV: Tensor
     """Logits after the last prompt token and each token of the continuation, in float32."""
 
@@ -313,8 +313,10 @@ def differentiable_forward(
     reading: Reading,
     functions: Mapping[int, MlpFunction] | None = None,
     rows: int = 1,
+    from_embedding: bool = False,
 ) -> Forward:
-    """Forward pass with gradients at the MLPs' outputs, their inputs and the embedding.
+    """Forward pass with gradients at the outputs of the MLPs in ``functions``. The blocks before the first of them hold
+    no graph, which saves memory, unless gradients at the embedding are needed.
 
     Args:
         functions: functions that compute the outputs of some layers' MLPs; by default the sparse layers' without a
@@ -323,7 +325,7 @@ def differentiable_forward(
     """
     functions = edited_mlps(sparse_layers, "kept") if functions is None else functions
     with torch.inference_mode(False), torch.enable_grad():
-        return _forward(language_model, sparse_layers, reading, functions, rows, 0)
+        return _forward(language_model, sparse_layers, reading, functions, rows, 0, from_embedding)
 
 
 @torch.no_grad()
@@ -343,9 +345,10 @@ def changed_forward(
 
 def gradients_of(value_B: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Gradient of each row's value with respect to tensors of its pass, in float32; 0 where it does not depend."""
-    gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
-        value_B, tensors, torch.ones_like(value_B), retain_graph=True, allow_unused=True
-    )
+    gradients: tuple[Tensor | None, ...] = (None,) * len(tensors)
+    if value_B.requires_grad:
+        ones_B = torch.ones_like(value_B)
+        gradients = torch.autograd.grad(value_B, tensors, ones_B, retain_graph=True, allow_unused=True)
     return [
         torch.zeros_like(tensor, dtype=torch.float32) if gradient is None else gradient.float()
         for tensor, gradient in zip(tensors, gradients, strict=True)
@@ -379,11 +382,14 @@ def _forward(
     functions: Mapping[int, MlpFunction],
     rows: int,
     first: int,
+    from_embedding: bool = False,
 ) -> Forward:
     inputs, outputs, embeddings = dict[int, Tensor](), dict[int, Tensor](), list[Tensor]()
 
     def record(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         inputs[layer], outputs[layer] = x_BTI, functions[layer](x_BTI, mlp)
+        if torch.is_grad_enabled() and not outputs[layer].requires_grad:
+            outputs[layer].requires_grad_()  # the first one
         return outputs[layer].clone() if torch.is_grad_enabled() else outputs[layer]  # some blocks add to it in place
 
     def before_blocks(_block: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -398,7 +404,7 @@ def _forward(
     with ExitStack() as stack:
         if shares:
             stack.enter_context(shared_prefix(blocks, first, [0] * rows))
-        if torch.is_grad_enabled():
+        if from_embedding:
             stack.callback(blocks[0].register_forward_pre_hook(before_blocks, with_kwargs=True).remove)
         stack.enter_context(language_model.replace_mlps({layer: partial(record, layer) for layer in functions}))
         residual_BTW = language_model.residual(ids_BT)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
-from mxd.backend.api.event_stream import cancel_on_disconnect
+from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_steps
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import json_response, model_response
 from mxd.backend.inference import jobs
+from mxd.backend.inference.service import progress_steps
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.contrasts import read_kinds
 from mxd.backend.queries.experts import known, most_promoted
 from mxd.backend.queries.runs import find_run, options_of
 from mxd.backend.queries.search import passage_result
 from mxd.backend.schemas import routing as bodies
+from mxd.backend.schemas.base import Schema
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.inference.results import Predictions, Routing
@@ -140,20 +143,53 @@ def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, b
 async def trace_circuit(request: bodies.CircuitRequest, services: ServicesDep, http: Request) -> Response:
     """Experts of a prompt with the largest predicted effects on a target, and their effects on one another.
 
-    Cancelled when the client closes the connection.
+    A client that accepts ``text/event-stream`` receives events: ``progress``, then ``done`` with this ``result``, or
+    ``error``. Cancelled when the client closes the connection.
     """
-    traced = await _traced(services, request, http, jobs.trace)
-    experts = await asyncio.to_thread(circuit_experts, services, traced)
-    return model_response(bodies.CircuitResponse(graph=traced, experts=experts))
+
+    def described(traced: Circuit) -> bodies.CircuitResponse:
+        return bodies.CircuitResponse(graph=traced, experts=circuit_experts(services, traced))
+
+    config = await circuit_config(services, request)
+    if _wants_events(http):
+        steps = progress_steps(services.inference, request.runs, jobs.trace, config)
+        return await cancel_on_disconnect(http, _circuit_events(steps, described, bodies.CircuitDoneEvent))
+    traced = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.trace, config))
+    return model_response(await asyncio.to_thread(described, traced))
 
 
 @router.post("/circuits/check", response_model=CircuitCheck)
 async def check_circuit(request: bodies.CircuitCheckRequest, services: ServicesDep, http: Request) -> Response:
     """Measure every effect that a circuit predicts, what its experts do together, and what remains without all others.
 
-    Cancelled when the client closes the connection.
+    Events and cancellation as of a trace.
     """
-    return json_response(await _traced(services, request, http, jobs.check_circuit, request.graph))
+    config = await circuit_config(services, request)
+    if _wants_events(http):
+        steps = progress_steps(services.inference, request.runs, jobs.check_circuit, config, request.graph)
+        return await cancel_on_disconnect(http, _circuit_events(steps, lambda found: found, bodies.CircuitCheckedEvent))
+    job = services.inference.submit(request.runs, jobs.check_circuit, config, request.graph)
+    return json_response(await cancel_on_disconnect(http, job))
+
+
+def _wants_events(http: Request) -> bool:
+    return EventStream.media_type in http.headers.get("accept", "")
+
+
+async def _circuit_events(
+    steps: AsyncGenerator[Any, None], described: Callable[[Any], Any], done: Callable[..., Schema]
+) -> EventStream:
+    """Stream the progress of a trace or a check, then its result as described."""
+
+    async def events() -> AsyncGenerator[Sequence[Any], None]:
+        async with aclosing(steps):
+            async for step in steps:
+                if isinstance(step, tuple):
+                    yield [bodies.CircuitProgressEvent(done=step[0], total=step[1])]
+                else:
+                    yield [done(result=await asyncio.to_thread(described, step))]
+
+    return await stream_steps(events())
 
 
 @router.post("/circuits/effects", response_model=tuple[GroupEffect, ...])
@@ -163,12 +199,9 @@ async def circuit_effects(request: bodies.CircuitEffectsRequest, services: Servi
         [ExpertAtToken(node.run, node.position, node.expert) for node in group]
         for group in (*request.groups, request.read)
     )
-    return json_response(await _traced(services, request, http, jobs.ablate, groups, read))
-
-
-async def _traced(services: Services, request: bodies.CircuitRequest, http: Request, job: Any, *args: Any) -> Any:
     config = await circuit_config(services, request)
-    return await cancel_on_disconnect(http, services.inference.submit(request.runs, job, config, *args))
+    job = services.inference.submit(request.runs, jobs.ablate, config, groups, read)
+    return json_response(await cancel_on_disconnect(http, job))
 
 
 def expert_name(info: bodies.RoutedExpertInfo) -> str | None:

@@ -25,11 +25,15 @@ ROUTING = "/api/runs/small/routing"
 class Asking:
     """One request of a client that can leave."""
 
-    def __init__(self, app: FastAPI, path: str, body: dict[str, Any]) -> None:
+    def __init__(self, app: FastAPI, path: str, body: dict[str, Any], accept: str = "*/*") -> None:
         self.left = asyncio.Event()
         self.sent: list[Message] = []
         self._parts: list[Message] = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
-        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+        headers = [
+            (b"host", b"127.0.0.1"),
+            (b"content-type", b"application/json"),
+            (b"accept", accept.encode()),
+        ]
         scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
         more = {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"}
         self.answered = asyncio.ensure_future(app({**scope, **more, "root_path": ""}, self._receive, self._send))
@@ -102,7 +106,8 @@ def test_superseded_routings_are_skipped(
     assert texts == ["the old fox", "the old dog"]
 
 
-def test_disconnecting_cancels_tracing(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_disconnecting_cancels_tracing(accept: str, app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def endless(_lm: Any, _runs: Any, _config: Any, callbacks: Any) -> None:
@@ -117,7 +122,7 @@ def test_disconnecting_cancels_tracing(app: FastAPI, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tracing, "trace", endless)
 
     async def leave() -> None:
-        asking = Asking(app, "/api/circuits", {"runs": ["small"], "text": "the old fox"})
+        asking = Asking(app, "/api/circuits", {"runs": ["small"], "text": "the old fox"}, accept)
         assert await asyncio.to_thread(begun.wait, 20)
         asking.left.set()
         assert await asking.status() == 499

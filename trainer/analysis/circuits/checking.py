@@ -133,7 +133,7 @@ def check(
         # Random sets of as many other active experts as are shown.
         controls = [Only(frozenset(others[index] for index in draw)) for draw in draws] if others else []
         values = measuring.run([*rows, *controls], callbacks)
-        scores = graph_scores(language_model, sparse_layers, reading, config.errors, places)
+        scores = graph_scores(language_model, sparse_layers, reading, config.errors, places, callbacks)
     changes = (values - values[0]).tolist()
     targets = values[:, 0].tolist()
     joint, nothing, only, *rest = targets[1 + len(places) : len(rows)]
@@ -327,6 +327,7 @@ def graph_scores(
     reading: Reading,
     errors: Errors,
     experts: Sequence[tuple[int, int, int]],
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> GraphScores:
     """Scores of the graph of some active experts, given as layer, position and expert."""
 
@@ -336,7 +337,7 @@ def graph_scores(
 
     layers, replaced = range(len(language_model.architecture.blocks)), edited_mlps(sparse_layers, errors)
     functions = {layer: partial(constant, replaced.get(layer)) for layer in layers}
-    forward = differentiable_forward(language_model, sparse_layers, reading, functions)
+    forward = differentiable_forward(language_model, sparse_layers, reading, functions, from_embedding=True)
     parts = []
     with torch.no_grad():
         for layer, position, expert in experts:
@@ -347,7 +348,10 @@ def graph_scores(
         errors_LTO = {layer: output_BTO[0].float() for layer, output_BTO in forward.outputs_BTO.items()}
         for layer, sparse_layer in sparse_layers.items():
             errors_LTO[layer] = errors_LTO[layer] - sparse_layer(forward.inputs_BTI[layer][0].float()).output_TO
-    rows = [_effects(forward, forward.activation(*expert), experts, parts, errors_LTO) for expert in experts]
+    rows = []
+    for place in experts:
+        callbacks.check_cancelled()
+        rows.append(_effects(forward, forward.activation(*place), experts, parts, errors_LTO))
     rows.append(_effects(forward, reading.value(forward), experts, parts, errors_LTO))
     tokens = len(reading.fed_ids)
     replacement, completeness = scores_of(torch.stack(rows), len(experts), len(layers) * tokens)

@@ -62,7 +62,9 @@ LARGE_EFFECT = 0.5
 PATH = (1 / 6, 1 / 2, 5 / 6)
 """Points of the averaged gradient: the midpoints of three equal parts of the way."""
 PATH_ROWS = 12
-"""Rows of a batch of points."""
+PATH_TOKENS = 1024
+"""Maximum rows and tokens of a batch of points, unless one text has more: a row with gradients takes about 1.5 MB per
+token of a model of 135M parameters."""
 EDGE_SHARE = 0.9
 """Share of the effect between experts that the shown edges have."""
 
@@ -91,7 +93,7 @@ def trace(
     Args:
         runs: one or more runs of different layers of this language model.
         config: the prompt, or the prompt with settings.
-        callbacks: progress in shown experts, and cancellation.
+        callbacks: progress in backward passes, and cancellation.
 
     Raises:
         TooLongError: the text has more tokens than the language model or ``MOST_TOKENS`` allow.
@@ -109,7 +111,10 @@ def trace(
         value_B = reading.value(forward)
         gradients = _gradients(forward, value_B)
         active = sorted(active_experts(forward, gradients), key=lambda expert: -abs(expert.predicted))
-        shown = refine(language_model, reading, forward, active[: config.nodes], config.errors)
+        shown = active[: config.nodes]
+        # The second half of the progress is that of the edges.
+        refining = replace(callbacks, on_progress=lambda at, of, note: callbacks.on_progress(at, 2 * of, note))
+        shown = refine(language_model, reading, forward, shown, config.errors, refining)
         names = {run.config.layer: run.name for run in runs}
         nodes = (
             CircuitNode(
@@ -201,7 +206,12 @@ def _gradients(forward: Forward, value_B: Tensor) -> dict[int, Tensor]:
 
 
 def refine(
-    language_model: LanguageModel, reading: Reading, forward: Forward, experts: Sequence[ActiveExpert], errors: Errors
+    language_model: LanguageModel,
+    reading: Reading,
+    forward: Forward,
+    experts: Sequence[ActiveExpert],
+    errors: Errors,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> list[ActiveExpert]:
     """Predict the effects of experts with a large step or effect again, from the mean gradient along the way."""
     removed: list[tuple[ActiveExpert, Tensor]] = []
@@ -213,8 +223,11 @@ def refine(
             removed.append((it, part_O))
     slopes: list[float] = []
     points = [(it, part_O, share) for it, part_O in removed for share in PATH]
-    for first in range(0, len(points), PATH_ROWS):
-        slopes += _slopes(language_model, reading, forward.sparse_layers, points[first : first + PATH_ROWS], errors)
+    rows = max(1, min(PATH_ROWS, PATH_TOKENS // len(reading.fed_ids)))
+    for first in range(0, len(points), rows):
+        callbacks.check_cancelled()
+        callbacks.on_progress(first, len(points), "")
+        slopes += _slopes(language_model, reading, forward.sparse_layers, points[first : first + rows], errors)
     averaged = {
         it: sum(slopes[index * len(PATH) : (index + 1) * len(PATH)]) / len(PATH)
         for index, (it, _) in enumerate(removed)
@@ -262,7 +275,7 @@ def _edges(
     weighted: list[tuple[float, CircuitEdge]] = []
     for number, end in enumerate(shown, start=1):
         callbacks.check_cancelled()
-        callbacks.on_progress(number - 1, len(shown), "")
+        callbacks.on_progress(len(shown) + number - 1, 2 * len(shown), "")
         sources = [
             (index, it)
             for index, it in enumerate(shown, start=1)

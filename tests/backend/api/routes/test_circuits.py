@@ -76,6 +76,25 @@ def test_the_check_equals_the_trainers_and_is_saved(
     assert re.search("fires on|Expert", saved["nodes"][1]["clerp"])
 
 
+def test_events_report_the_progress_and_then_the_same_result(live_client: TestClient) -> None:
+    traced = live_client.post(PATH, json=ASKED).json()
+    for path, request in ((PATH, ASKED), (f"{PATH}/check", {**ASKED, "graph": traced["graph"]})):
+        answer = live_client.post(path, json=request, headers={"accept": "text/event-stream"})
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line[:5] == "data:"]
+        *progress, done = events
+        assert progress and {event["event"] for event in progress} == {"progress"}
+        assert all(event["done"] < event["total"] for event in progress)
+        assert done == {"event": "done", "result": live_client.post(path, json=request).json()}
+
+
+def test_a_text_that_is_too_long_is_rejected_before_it_is_traced(live_client: TestClient) -> None:
+    headers = {"accept": "text/event-stream"}
+    answer = live_client.post(PATH, json={**ASKED, "text": "a" * 600}, headers=headers)
+    assert answer.status_code == 413
+    assert "Shorten the text" in answer.json()["error"]["message"]
+
+
 def test_a_changed_circuit_is_rejected(live_client: TestClient, traced: dict[str, Any]) -> None:
     graph = traced["graph"]
     edges = [graph["edges"][0] | {"source": 999}, *graph["edges"][1:]]

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from mxd.trainer.analysis.circuits.checking import ablate, agreement, check, scores_of
 from mxd.trainer.analysis.circuits.graph import ExpertAtToken
-from mxd.trainer.analysis.circuits.tracing import trace
+from mxd.trainer.analysis.circuits.tracing import _slopes, read_circuit, trace
+from mxd.trainer.analysis.effects import differentiable_forward, layers_of
 from mxd.trainer.config.analysis import (
     CircuitConfig,
     ContinuationTarget,
@@ -234,6 +236,40 @@ def test_large_steps_are_averaged_along_the_way(world: World, runs: list[Run], m
         measured = check(world.language_model, runs, CONFIG, circuit).measured[1:]
         misses.append(sum(abs(node.predicted - (m or 0)) for node, m in zip(circuit.nodes[1:], measured, strict=True)))
     assert misses[1] < 0.5 * misses[0]
+
+
+def test_long_texts_are_averaged_in_small_batches_that_can_be_cancelled(
+    world: World, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"LARGE_STEP": 0.0, "PATH_TOKENS": 30}.items():
+        monkeypatch.setattr(f"mxd.trainer.analysis.circuits.tracing.{name}", value)
+    batches: list[int] = []
+
+    def noted(*arguments: Any) -> list[float]:
+        batches.append(len(arguments[3]))
+        return _slopes(*arguments)
+
+    monkeypatch.setattr("mxd.trainer.analysis.circuits.tracing._slopes", noted)
+    steps: list[tuple[int, int]] = []
+    trace(world.language_model, runs, CONFIG, Callbacks(on_progress=lambda done, of, _note: steps.append((done, of))))
+    assert set(batches) == {2}  # 12 tokens each
+    assert sum(batches) == 60
+    shares = [done / of for done, of in steps]
+    assert shares == sorted(shares) and shares[-1] < 1
+    asked = iter([False] * 3 + [True])
+    batches.clear()
+    with pytest.raises(CancelledError):
+        trace(world.language_model, runs, CONFIG, Callbacks(is_cancelled=lambda: next(asked)))
+    assert len(batches) == 3
+
+
+def test_blocks_below_the_first_run_hold_no_graph(world: World, runs: list[Run]) -> None:
+    reading = read_circuit(world.language_model, runs[1:], CONFIG)
+    sparse_layers = layers_of(world.language_model, runs[1:])
+    forward = differentiable_forward(world.language_model, sparse_layers, reading)
+    assert forward.embedding_BTW is None
+    assert forward.outputs_BTO[2].is_leaf
+    assert not forward.inputs_BTI[2].requires_grad
 
 
 def test_groups_are_ablated_jointly(world: World, runs: list[Run]) -> None:
