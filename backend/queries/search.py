@@ -102,10 +102,22 @@ def find_experts(session: Session, browsed: BrowsedRun, tokens: TokenIndex, type
     if typed.strip():
         labelled += labelled_like(browsed, typed)
         labelled += automatically_labelled_like(browsed, typed)
-    users = tokens.users(vocabulary.prefix_matches(typed))
+    labelled += _token_users(tokens, typed, len(tokens.expert), vocabulary)
     words = tuple(words_of(typed))
     in_examples = experts_with(session, browsed.record.id, words) if words else np.zeros(0, np.int32)
-    return np.concatenate([np.array(labelled, np.int32), users, in_examples])
+    return np.concatenate([np.array(labelled, np.int32), in_examples])
+
+
+def _token_users(tokens: TokenIndex, typed: str, count: int, vocabulary: Vocabulary) -> dict[int, tuple[int, float]]:
+    """Return the experts with the largest shares on a token that begins with ``typed``, with that token and share. Of
+    tokens inside words, such as “angers” of “bangers”, small shares do not count."""
+    matching = vocabulary.prefix_matches(typed)
+    beginning = set(_beginning_words(matching, vocabulary))
+    return {
+        expert: (token, share)
+        for expert, (token, share) in tokens.strongest_users(matching, count).items()
+        if token in beginning or share >= MIN_END_SHARE
+    }
 
 
 def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int, ...]:
@@ -191,13 +203,7 @@ def search(
         matched.setdefault(expert, "label")
     # Reserve room for examples, so that a common token does not hide them.
     room = max(MAX_RANKED - len(matched), 0) * 2 // 3
-    matching = vocabulary.prefix_matches(typed)
-    beginning = set(_beginning_words(matching, vocabulary))
-    users = {
-        expert: (token, share)
-        for expert, (token, share) in token_index.strongest_users(matching, room).items()
-        if token in beginning or share >= MIN_END_SHARE
-    }
+    users = _token_users(token_index, typed, room, vocabulary)
     for expert in users:
         matched.setdefault(expert, "token")
     examples: dict[int, Example] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -41,6 +41,8 @@ COMMON_DIRECTIONS = 4
 """First principal components of the embeddings. They encode frequency, and make all common words similar."""
 WORD_MARKS = ("Ġ", "▁")
 """Marks of tokenizers for the space at the beginning of a word."""
+REMEMBERED = 64
+"""Descriptions whose related words are kept."""
 PART = 8192
 """Words whose embeddings are in memory at a time."""
 
@@ -64,12 +66,16 @@ class RelatedWords:
         self._language_model = language_model
         self._expected: dict[str | None, Tensor] = {}
         """Start token -> mean log-probability of each token after unrelated descriptions, [V]."""
+        self._remembered = lru_cache(REMEMBERED)(self._compute)
 
-    @torch.no_grad()
     def of(self, text: str, start_token: str | None) -> dict[str, float]:
         """Return words in lower case with their relation to a description, from 0 to 1, strongest first. The
         description is plain words, such as “days of the week”. Raises TooLongError if the text is longer than the
         language model's context."""
+        return dict(self._remembered(text, start_token))
+
+    @torch.no_grad()
+    def _compute(self, text: str, start_token: str | None) -> Mapping[str, float]:
         expected = self._expected_after(text, start_token)
         described = [word for word in re.findall(r"\w+", text.casefold()) if word not in FUNCTION_WORDS]
         cosine = self._similar_to(described)
@@ -112,18 +118,23 @@ class RelatedWords:
         """Return word -> largest cosine of its embedding with that of one of the ``described`` words. Mean and common
         directions are removed from embeddings, as in All-but-the-Top (arXiv 1702.01417, algorithm 1)."""
         table = self._table
-        cosine: dict[str, float] = {}
+        directions: list[Tensor] = []
         for word in described if table.words else ():
             ids = table.ids_W[[index for index, each in enumerate(table.words) if each == word]]
             if not len(ids):
                 ids = torch.tensor(self._language_model.tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
-            if not len(ids):  # some tokenizers drop what they do not know
-                continue
-            direction_D = self._centred(ids, table).mean(dim=0)
-            direction_D = direction_D / direction_D.norm().clamp_min(1e-12)
-            parts = [self._centred(part, table) @ direction_D for part in table.ids_W.split(PART)]
-            for other, similarity in zip(table.words, (torch.cat(parts) / table.norm_W).tolist(), strict=True):
-                cosine[other] = max(cosine.get(other, -1.0), similarity)
+            if len(ids):  # some tokenizers drop what they do not know
+                directions.append(self._centred(ids, table).mean(dim=0))
+        if not directions:
+            return {}
+        directions_DN = torch.stack(directions, dim=1)
+        directions_DN = directions_DN / directions_DN.norm(dim=0).clamp_min(1e-12)
+        # Directions are orthogonal to the common ones, so only the mean has to be removed from the embeddings.
+        parts = [(self._embeddings(part) - table.mean_D) @ directions_DN for part in table.ids_W.split(PART)]
+        cosine_WN = torch.cat(parts) / table.norm_W[:, None]
+        cosine: dict[str, float] = {}
+        for word, similarity in zip(table.words, cosine_WN.amax(dim=1).tolist(), strict=True):
+            cosine[word] = max(cosine.get(word, -1.0), similarity)
         return cosine
 
     def _centred(self, ids_W: Tensor, table: WordTable) -> Tensor:

@@ -57,3 +57,18 @@ def test_similar_embeddings_relate_words_and_reject_beginnings_of_words(monkeypa
     # "fast" itself is as similar as can be, and what is expected counts by the square root of its relation.
     assert related["fast"] == pytest.approx(1.0, abs=1e-4) and related["unknown"] == 1.0
     assert related["discover"] == pytest.approx(1 / 1.25**0.5, abs=0.05)
+
+
+def test_a_description_is_computed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    related, asked = RelatedWords(world.language_model), list[str]()
+    compute = related._after_descriptions
+
+    def counted(texts: Sequence[str], start_token: str | None) -> torch.Tensor:
+        asked.extend(texts)
+        return compute(texts, start_token)
+
+    monkeypatch.setattr(related, "_after_descriptions", counted)
+    first = related.of("the fox", None)
+    first["changed"] = 1.0
+    assert "changed" not in related.of("the fox", None)
+    assert asked.count("the fox") == 1
