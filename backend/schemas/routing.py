@@ -165,7 +165,7 @@ class CircuitProgressEvent(Schema):
 
     event: Literal["progress"] = "progress"
     done: int
-    """Number of passes through the language model so far; several texts may share one."""
+    """Steps so far, of about the same length."""
     total: int
 
 

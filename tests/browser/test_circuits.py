@@ -52,6 +52,18 @@ def test_an_example_is_traced_on_request(page: Page) -> None:
     expect(experts(page)).to_have_count(20, timeout=60_000)
 
 
+def test_a_trace_can_be_stopped_and_begun_again(page: Page, forgiven: list[str]) -> None:
+    forgiven.append("ERR_FAILED")
+    page.route("**/api/circuits", lambda route: None)  # never answered
+    page.goto(f"{ADDRESS}&prompt=Once+upon+a+time+there+was")
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/circuits")):
+        page.get_by_role("button", name="Stop").click(timeout=60_000)
+    expect(page.get_by_role("heading", name="Stopped")).to_be_visible()
+    page.unroute("**/api/circuits")
+    page.get_by_role("button", name="Trace again").click()
+    expect(experts(page)).to_have_count(20, timeout=60_000)
+
+
 def test_every_expert_has_a_predicted_and_a_measured_effect(circuits: Page) -> None:
     finding = r"\(\d+, layer \d, on .*\) (supports .* most: without it, the logit falls from|opposes it most)"
     expect(circuits.get_by_text(re.compile(finding))).to_be_visible()

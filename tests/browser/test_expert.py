@@ -192,7 +192,7 @@ def test_random_examples_show_their_seed_and_weighting(every_strength: Page) -> 
 
 
 def saved(page: Page, kind: str) -> str:
-    page.get_by_role("button", name="Download").click()
+    page.get_by_role("button", name="More", exact=True).click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name=kind).click()
     return download.value.path().read_text("utf-8")

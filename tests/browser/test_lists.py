@@ -21,7 +21,8 @@ EXPERTS = (DECIMAL_POINT, CLOSING_TAG, BRACKET)
 
 def lists_of(page: Page, expert: int) -> Locator:
     page.goto(f"/experts/{expert}")
-    page.get_by_role("button", name="Add to list").click()
+    page.get_by_role("button", name="More", exact=True).click()
+    page.get_by_role("menuitem", name="Add to list").click()
     return page.get_by_role("dialog", name=f"Lists for expert {expert}")
 
 

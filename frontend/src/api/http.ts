@@ -9,6 +9,7 @@ import type {
   AblationEvent,
   ContrastEvent,
   ContrastRequest,
+  ErrorEvent,
   PriceEvent,
   PriceRequest,
   SteeringEvent,
@@ -162,6 +163,28 @@ async function* events<Event>(url: string, request: unknown, signal: AbortSignal
     // Leaving the loop early closes the connection, so that the server stops generating.
     await reader.cancel().catch(() => undefined);
   }
+}
+
+export interface Progress {
+  readonly event: "progress";
+  readonly done: number;
+  readonly total: number;
+}
+
+/** The result of a long task, after its progress. Aborting the signal stops it on the server. */
+export async function streamResult<Result>(
+  url: string,
+  request: unknown,
+  signal: AbortSignal,
+  onProgress: (progress: Progress) => void,
+): Promise<Result> {
+  type TaskEvent = Progress | { readonly event: "done"; readonly result: Result } | ErrorEvent;
+  for await (const event of events<TaskEvent>(url, request, signal)) {
+    if (event.event === "done") return event.result;
+    if (event.event === "error") throw new ApiError(event.error.code, event.error.message, 0);
+    onProgress(event);
+  }
+  throw new ApiError("no-answer", NO_RESPONSE, 0);
 }
 
 const runUrl = (run: string, path: string) => `/api/runs/${encodeURIComponent(run)}/${path}`;

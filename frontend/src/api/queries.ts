@@ -10,12 +10,14 @@ import {
   skipToken,
 } from "@tanstack/react-query";
 
-import { ApiError, client, get, post, retry, unwrap } from "./http";
+import { ApiError, client, get, post, type Progress, retry, streamResult, unwrap } from "./http";
 import type { paths } from "./schema";
 import type {
+  CircuitCheck,
   CircuitEffectsRequest,
   CircuitGraph,
   CircuitRequest,
+  CircuitResponse,
   ExpertPage,
   ExpertRow,
   FigureName,
@@ -247,9 +249,24 @@ export function directEffectsQuery(run: string, prompt: string | Prompt, positio
 export const routingOptionsQuery = (run: string) =>
   kept(["run", run, "options"], get("/api/runs/{run}/options", { path: { run } }), MINUTE);
 
+/** A query function of a task of seconds or minutes, which keeps its progress for `progressQuery`. */
+const task =
+  <Result, K extends QueryKey = QueryKey>(url: string, request: unknown): QueryFunction<Result, K> =>
+  ({ client: queries, queryKey, signal }) =>
+    streamResult<Result>(url, request, signal, (progress) => {
+      queries.setQueryData(progressQuery(queryKey).queryKey, progress);
+    });
+
+/** How far the task with this key is. */
+export const progressQuery = (key: QueryKey) =>
+  queryOptions<Progress>({ queryKey: ["progress", ...key], queryFn: skipToken });
+
 /** The circuit of a prompt, with predicted effects. The first run is the page's own; at most one per layer. */
 export const circuitQuery = (request: CircuitRequest | null) =>
-  asked(["run", request?.runs[0], "circuit", request], request === null ? skipToken : post("/api/circuits", request));
+  asked(
+    ["run", request?.runs[0], "circuit", request],
+    request === null ? skipToken : task<CircuitResponse>("/api/circuits", request),
+  );
 
 /** Measured changes when groups of experts are ablated; disabled without a request. */
 export const circuitEffectsQuery = (request: CircuitEffectsRequest | null) =>
@@ -260,7 +277,10 @@ export const circuitEffectsQuery = (request: CircuitEffectsRequest | null) =>
 
 /** The measured effects of a circuit. */
 export const circuitCheckQuery = (request: CircuitRequest, graph: CircuitGraph) =>
-  kept(["run", request.runs[0], "circuit-check", request], post("/api/circuits/check", { ...request, graph }));
+  kept(
+    ["run", request.runs[0], "circuit-check", request],
+    task<CircuitCheck>("/api/circuits/check", { ...request, graph }),
+  );
 
 /** Experts that make wanted text more probable. */
 export const findQuery = (request: FindRequest | null) =>

@@ -112,8 +112,10 @@ def trace(
         gradients = _gradients(forward, value_B)
         active = sorted(active_experts(forward, gradients), key=lambda expert: -abs(expert.predicted))
         shown = active[: config.nodes]
-        # The second half of the progress is that of the edges.
-        refining = replace(callbacks, on_progress=lambda at, of, note: callbacks.on_progress(at, 2 * of, note))
+        steps = len(shown)  # of this half of the progress, and of that of the edges
+        refining = replace(
+            callbacks, on_progress=lambda at, of, note: callbacks.on_progress(at * steps // of, 2 * steps, note)
+        )
         shown = refine(language_model, reading, forward, shown, config.errors, refining)
         names = {run.config.layer: run.name for run in runs}
         nodes = (

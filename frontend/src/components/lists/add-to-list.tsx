@@ -3,7 +3,7 @@
 import "./lists.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { type SubmitEvent, useRef, useState } from "react";
+import { type RefObject, type SubmitEvent, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
@@ -123,20 +123,35 @@ function ListChoices(props: Omit<ListsProps, "added" | "onAdded">) {
   );
 }
 
+interface ListPopoverProps extends AddToListProps {
+  /** Without a trigger around it: what it is beside, and whether it is open. */
+  readonly triggerRef?: RefObject<HTMLElement | null>;
+  readonly isOpen?: boolean;
+  readonly onOpenChange?: (isOpen: boolean) => void;
+}
+
+export function ListPopover({ triggerRef, isOpen, onOpenChange, ...props }: ListPopoverProps) {
+  const { experts } = props;
+  const subject = experts.length === 1 ? `expert ${experts[0] ?? ""}` : `${formatCount(experts.length)} experts`;
+  const opened = triggerRef && { triggerRef, isOpen: isOpen ?? false, ...(onOpenChange && { onOpenChange }) };
+  return (
+    <Popover className="popover" placement="bottom end" {...opened}>
+      <Dialog className="lists-dialog" aria-label={`Lists for ${subject}`}>
+        {({ close }) => <ListChoices {...props} onClose={close} />}
+      </Dialog>
+    </Popover>
+  );
+}
+
 export function AddToList(props: AddToListProps) {
   const { experts, className = "btn", label = "Add to list" } = props;
-  const subject = experts.length === 1 ? `expert ${experts[0] ?? ""}` : `${formatCount(experts.length)} experts`;
   return (
     <DialogTrigger>
       <TriggerButton className={className} isDisabled={experts.length === 0}>
         <Icon name="list" />
         {label}
       </TriggerButton>
-      <Popover className="popover" placement="bottom end">
-        <Dialog className="lists-dialog" aria-label={`Lists for ${subject}`}>
-          {({ close }) => <ListChoices {...props} onClose={close} />}
-        </Dialog>
-      </Popover>
+      <ListPopover {...props} />
     </DialogTrigger>
   );
 }

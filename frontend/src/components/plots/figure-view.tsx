@@ -3,7 +3,6 @@ import { type ReactNode, useRef, useState } from "react";
 
 import type { FigureData } from "@/api/types";
 import { ActionMenu } from "@/components/ui/action-menu";
-import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { PaneHead } from "@/components/ui/pane-head";
 import { saveFile } from "@/lib/browser/save-file";
@@ -23,7 +22,7 @@ interface FigureViewProps extends Omit<PlotProps, "figure" | "label" | "onReady"
   readonly figure: ViewedFigure;
   readonly title?: ReactNode;
   readonly note?: ReactNode;
-  /** Additional controls, shown before the table and download buttons. */
+  /** Additional controls, before the menu of the table and the files. */
   readonly controls?: ReactNode;
 }
 
@@ -61,22 +60,12 @@ async function saveImage(element: HTMLDivElement, { name, title }: ViewedFigure,
   await plotly.downloadImage(image, { format, filename: name, ...size });
 }
 
-interface DownloadMenuProps {
-  readonly figure: ViewedFigure;
-  readonly element: () => HTMLDivElement | null;
-}
-
-const FORMATS = { csv: "Data, CSV", json: "Plotly figure, JSON", svg: "Image, SVG", png: "Image, PNG" } as const;
-
-function DownloadMenu({ figure, element }: DownloadMenuProps) {
-  const download = (format: keyof typeof FORMATS) => {
-    const plot = element();
-    if (format === "csv") saveFile(`${figure.name}.csv`, toCsv(figureTable(figure)), "text/csv");
-    else if (format === "json") saveFile(`${figure.name}.json`, JSON.stringify(figure), "application/json");
-    else if (plot !== null) void saveImage(plot, figure, format);
-  };
-  return <ActionMenu label="Download" actions={FORMATS} onAction={download} />;
-}
+const FORMATS = {
+  csv: "Download data, CSV",
+  json: "Download Plotly figure, JSON",
+  svg: "Download image, SVG",
+  png: "Download image, PNG",
+} as const;
 
 const MAX_TABLE_ROWS = 200;
 
@@ -117,18 +106,23 @@ export function FigureView({ figure, title = figure.title, note, controls, ...pl
   const [storeElement] = useState(() => (plotElement: HTMLDivElement) => {
     element.current = plotElement;
   });
+  const act = (action: "table" | keyof typeof FORMATS) => {
+    if (action === "table") setAsTable(!asTable);
+    else if (action === "csv") saveFile(`${figure.name}.csv`, toCsv(figureTable(figure)), "text/csv");
+    else if (action === "json") saveFile(`${figure.name}.json`, JSON.stringify(figure), "application/json");
+    else if (element.current !== null) void saveImage(element.current, figure, action);
+  };
   return (
     <>
       <PaneHead title={title} note={note}>
         {controls}
-        <TriggerButton
-          className="btn sm icon"
-          aria-label={asTable ? "Show as figure" : "Show as table"}
-          onPress={() => setAsTable(!asTable)}
+        <ActionMenu
+          label="Table and files"
+          actions={{ table: asTable ? "Show as figure" : "Show as table", ...FORMATS }}
+          onAction={act}
         >
-          <Icon name={asTable ? "chart" : "table"} />
-        </TriggerButton>
-        <DownloadMenu figure={figure} element={() => element.current} />
+          <Icon name="more" />
+        </ActionMenu>
       </PaneHead>
       {asTable ? (
         <TableView table={figureTable(figure)} height={plot.height} />

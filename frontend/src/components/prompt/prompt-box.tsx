@@ -1,11 +1,10 @@
 /** A box for a prompt, the prompt while it is edited, and what is shown until there is a result. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type KeyboardEvent, useEffect, useRef, useState } from "react";
+import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
 
 import { healthQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { rememberPrompt } from "@/lib/browser/stores";
 
@@ -107,12 +106,29 @@ export function usePromptDraft(prompt: string, onCommit: (prompt: string) => voi
   return { text, setText: type, commit };
 }
 
-export function PromptLoading({ run, label }: { readonly run: RunSummary; readonly label: string }) {
+/** Whether the language model is in memory; undefined until it is known. */
+export function useIsLoaded(run: RunSummary): boolean | undefined {
   const { data } = useQuery(healthQuery);
-  const isFirst = data?.language_models.every(({ name }) => name !== run.language_model) === true;
+  return data?.language_models.some(({ name }) => name === run.language_model_name);
+}
+
+interface PromptLoadingProps {
+  readonly run: RunSummary;
+  /** What the model does, such as `Routing`. */
+  readonly label: string;
+  /** Progress, and how to stop it. */
+  readonly children?: ReactNode;
+}
+
+/** A faint grid in place of what a prompt leads to, and what is waited for. */
+export function PromptLoading({ run, label, children }: PromptLoadingProps) {
+  const isFirst = useIsLoaded(run) === false;
   return (
     <div className="prompted-empty">
-      <LoadingState label={isFirst ? `${label}; the language model is loaded first` : label} rows={14} />
+      <p className="ghost-status" role="status">
+        {isFirst ? `Loading the language model ${run.language_model_name} first …` : `${label} …`} {children}
+      </p>
+      <div className="ghost-grid" aria-hidden="true" />
     </div>
   );
 }

@@ -18,30 +18,17 @@ export function expertName(info: NamedInfo | undefined): string {
 /** Whether it has a label that is not weak. */
 export const isNamed = ({ label, automatic }: NamedInfo): boolean => label !== null || automatic?.is_clear === true;
 
-/** Width in pixels of a character in the mean. */
-const CHARACTER = 6.6;
-
-/** The words that fit into the first of two lines, and the others. */
-function twoLines(name: string, width: number): readonly string[] {
-  const words = name.split(" ");
-  const count = words.findLastIndex((_, i) => i === 0 || words.slice(0, i + 1).join(" ").length * CHARACTER <= width);
-  return [words.slice(0, count + 1).join(" "), words.slice(count + 1).join(" ")];
-}
-
 interface ExpertNameProps {
   readonly info: NamedInfo | undefined;
-  /** Width in pixels of two lines; by default it wraps. */
-  readonly width?: number;
 }
 
 /** In grey italics if it is automatic and weak. */
-export function ExpertName({ info, width }: ExpertNameProps) {
+export function ExpertName({ info }: ExpertNameProps) {
   const name = expertName(info);
-  const short = name.replace(LIMIT, "");
   const isWeak = info?.label === null && info.automatic?.is_clear === false;
   return (
     <span className={isWeak ? "auto-label weak" : undefined} title={name}>
-      {width === undefined ? short : twoLines(short, width).map((line, i) => <span key={i}>{line}</span>)}
+      {name.replace(LIMIT, "")}
     </span>
   );
 }

@@ -8,7 +8,7 @@ import { figureQuery, reportQuery } from "@/api/queries";
 import type { FigureName, RunSummary } from "@/api/types";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
-import { inUnits } from "@/components/runs/run-labels";
+import { inUnits, shortSource } from "@/components/runs/run-labels";
 import { Described, LinkedText, Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copy-button";
 import { PaneHead } from "@/components/ui/pane-head";
@@ -46,7 +46,8 @@ export function Faithfulness({ run }: { readonly run: string }) {
           <p className="verdict">{verdict.verdict}</p>
           <dl className="main-results">
             {table.rows.map(({ key, title, detail, cells: [own] }) => {
-              if (own === undefined || own === null) return null;
+              // The verdict has the first one.
+              if (own === undefined || own === null || verdict.verdict.includes(own.interval)) return null;
               const [description = "", better = ""] = detail.split("\n");
               return (
                 <div key={key}>
@@ -56,8 +57,7 @@ export function Faithfulness({ run }: { readonly run: string }) {
                   <dd className="value" title={better}>
                     {own.text} <span className="better">{better.slice(0, 1)}</span>
                   </dd>
-                  {/* The verdict may have it. */}
-                  {!verdict.verdict.includes(own.interval) && <dd className="dim">{own.interval}</dd>}
+                  <dd className="dim">{own.interval}</dd>
                 </div>
               );
             })}
@@ -102,7 +102,8 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
         <div>
           <b>{formatPercent(metric.max_density, 1)} %</b>
           <span>
-            <Term id="density">density</Term> {inUnits("of the most used expert in training", run)}
+            <Term id="density">density</Term> {inUnits("of the most used expert", run)} on the last training tokens,{" "}
+            <span className="mono">{shortSource(run.text)}</span>
           </span>
           {metric.max_density > MOST_TOKENS && (
             <ul className="warnings">

@@ -3,6 +3,7 @@
 import "./runs.css";
 
 import { useQuery } from "@tanstack/react-query";
+import { Fragment } from "react";
 
 import { runQuery, runsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
@@ -12,9 +13,9 @@ import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { formatCount } from "@/lib/text/format";
+import { formatCount, formatPercent } from "@/lib/text/format";
 
-import { RUNS_PARAMS, RunsTable } from "./runs-table";
+import { mostRecovered, RUNS_PARAMS, RunsTable } from "./runs-table";
 import { trainCommand } from "./train-command";
 
 interface Step {
@@ -99,6 +100,43 @@ function heldOutSample(runs: readonly RunSummary[]): string {
   return `Held-out results: ${low === high ? "" : `${formatCount(low)} to `}${formatCount(high)} tokens of ${texts}`;
 }
 
+interface MessageProps {
+  readonly runs: readonly RunSummary[];
+  /** Null if the runs belong to several. */
+  readonly model: string | null;
+}
+
+/** What the runs replace, and which recovers most of the loss. */
+function Message({ runs, model }: MessageProps) {
+  const { overall, perMlp } = mostRecovered(runs);
+  const percent = (value: number) => `${formatPercent(value, 1)} %`;
+  return (
+    <p className="runs-note runs-message ink2">
+      {model !== null && (
+        <>
+          {runs.length === 1 ? "The run replaces an MLP" : `The ${runs.length} runs replace MLPs`} of{" "}
+          <span className="mono">{model}</span>.{" "}
+        </>
+      )}
+      {overall !== undefined && (
+        <>
+          <b>{overall.run.name}</b> recovers most of what its MLP does for the loss: {percent(overall.value)}
+          {perMlp.map(({ run, among, value }) =>
+            run === overall.run ? (
+              `, the best of the ${among.length} runs of layer ${run.layer}`
+            ) : (
+              <Fragment key={run.name}>
+                ; of the {among.length} runs of layer {run.layer}, <b>{run.name}</b> does, with {percent(value)}
+              </Fragment>
+            ),
+          )}
+          .
+        </>
+      )}
+    </p>
+  );
+}
+
 function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
   const [{ sort, order }, setParams] = useUrlState(RUNS_PARAMS);
   const [model, ...otherModels] = new Set(runs.map((run) => run.language_model_name));
@@ -106,12 +144,7 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
   const withModel = otherModels.length > 0;
   return (
     <>
-      {!withModel && (
-        <p className="runs-note ink2">
-          {runs.length === 1 ? "The run replaces an MLP" : `The ${runs.length} runs replace MLPs`} of{" "}
-          <span className="mono">{model}</span>.
-        </p>
-      )}
+      <Message runs={runs} model={withModel ? null : (model ?? null)} />
       {sort !== "layer" && (
         <p className="runs-note">
           <Button size="small" onClick={() => setParams({ sort: "layer", order: "asc" })}>
@@ -123,8 +156,8 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
       {sample !== "" && (
         <p className="runs-note ink2">
           {sample}, with 95 % intervals over sequences, not seeds. The routing share is the loss increase with frozen
-          routing divided by that without the MLP, and strict unless marked otherwise. Above 100 %, the frozen layer
-          predicts worse than the MLP’s mean output.{" "}
+          routing divided by that without the MLP, and strict unless marked otherwise. Near 100 %, the routing does the
+          work. * Above 100 %, the frozen layer predicts worse than the MLP’s mean output.{" "}
           <span className="r-dead-note">
             Dead experts are active on no token of the run’s index; the number of its tokens is beside the share.
           </span>

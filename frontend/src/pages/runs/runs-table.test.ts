@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RunSummary } from "@/api/types";
 
-import { groupedRuns, sortedRuns } from "./runs-table";
+import { groupedRuns, isBest, mostRecovered, sortedRuns } from "./runs-table";
 
 const run = (name: string, layer: number, rest: Partial<RunSummary> = {}) =>
   ({
@@ -26,6 +26,23 @@ describe("runs", () => {
     ]);
     const models = groupedRuns([run("b", 1, { language_model: "x", language_model_name: "x" }), run("a", 1)]);
     expect(models.map(({ model }) => model)).toEqual(["lm", "x"]);
+  });
+
+  it("have winners among the runs of one MLP, and one over all", () => {
+    const recovered = (value: number) =>
+      ({ normalized_mse: 1 - value, loss_recovered: { value } }) as RunSummary["held_out"];
+    const runs = [
+      run("a", 1, { held_out: recovered(0.5) }),
+      run("b", 1, { held_out: recovered(0.7) }),
+      run("c", 2, { held_out: recovered(0.8) }),
+      run("d", 1),
+    ];
+    expect(runs.filter((one) => isBest(one, "loss_recovered", runs)).map(({ name }) => name)).toEqual(["b"]);
+    expect(runs.filter((one) => isBest(one, "held_out_mse", runs)).map(({ name }) => name)).toEqual(["b"]);
+    const { overall, perMlp } = mostRecovered(runs);
+    expect(overall?.run.name).toBe("c");
+    expect(perMlp.map(({ run: best, among }) => [best.name, among.length])).toEqual([["b", 3]]);
+    expect(mostRecovered([run("e", 1)])).toEqual({ overall: undefined, perMlp: [] });
   });
 
   it("come last in both orders if they were not measured", () => {

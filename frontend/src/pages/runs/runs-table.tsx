@@ -1,6 +1,5 @@
 /** Table of runs, grouped by the MLP that they replace or sorted by a column. */
 
-import { Fragment } from "react";
 import { Link } from "react-router";
 
 import type { RunStatus, RunSummary } from "@/api/types";
@@ -84,6 +83,29 @@ export function groupedRuns(runs: readonly RunSummary[], order: "asc" | "desc" =
   );
 }
 
+/** Measures with a better end: 1 if the larger value wins. */
+const BETTER: Partial<Record<Sort, 1 | -1>> = { held_out_mse: -1, loss_recovered: 1, dead: -1 };
+
+/** Whether a run has the best value among several runs of its MLP. */
+export function isBest(run: RunSummary, key: Sort, runs: readonly RunSummary[]): boolean {
+  const sign = BETTER[key];
+  const value = KEYS[key](run);
+  const others = runs.filter((other) => other.language_model === run.language_model && other.layer === run.layer);
+  const values = others.flatMap((other) => KEYS[key](other) ?? []);
+  if (sign === undefined || value === null || values.length < 2) return false;
+  return values.every((other) => sign * (Number(value) - Number(other)) >= 0);
+}
+
+/** The runs that recover most of the loss: of all, and of each MLP with several. */
+export function mostRecovered(runs: readonly RunSummary[]) {
+  const best = (of: readonly RunSummary[]) => {
+    const [first] = sortedRuns(of, "loss_recovered", "desc");
+    return first?.held_out == null ? [] : [{ run: first, among: of, value: first.held_out.loss_recovered.value }];
+  };
+  const groups = groupedRuns(runs).filter((group) => group.runs.length > 1 && group.runs.length < runs.length);
+  return { overall: best(runs)[0], perMlp: groups.flatMap((group) => best(group.runs)) };
+}
+
 /** Status of a run as a word and a mark, so that it does not rely on colour alone. */
 export function StatusWord({ status }: { readonly status: RunStatus }) {
   return (
@@ -126,9 +148,8 @@ interface Column {
   readonly term?: TermId;
 }
 
-/** Only among runs that are not grouped by it. */
-const LAYER: Column = { sort: "layer", name: "Layer", className: "num", term: "layer" };
 const COLUMNS: readonly Column[] = [
+  { sort: "layer", name: "Layer", className: "num r-layer", term: "layer" },
   { sort: "num_experts", name: "Experts", unit: "N", className: "num r-size", term: "expert" },
   { sort: "k", name: "Active", unit: "K", className: "num r-size", term: "k" },
   { sort: "parameters", name: "Parameters", className: "num r-wide" },
@@ -177,8 +198,8 @@ function RoutingShare({ run }: { readonly run: RunSummary }) {
   if (share === null) return NOT_EVALUATED;
   return (
     <>
-      {formatPercent(share, 1)}{" "}
-      {run.strict_routing_share === null && <span className="dim r-interval">not strict</span>}
+      {formatPercent(share, 1)}
+      {share > 1 && "*"} {run.strict_routing_share === null && <span className="dim r-interval">not strict</span>}
     </>
   );
 }
@@ -188,7 +209,7 @@ function Facts({ run }: { readonly run: RunSummary }) {
   const share = decisiveShare(run);
   return (
     <span className="dim r-facts">
-      {methodName(run.method)}, N {formatCount(run.num_experts)}, K {activeK(run)}
+      Layer {run.layer}, {methodName(run.method)}, N {formatCount(run.num_experts)}, K {activeK(run)}
       {run.held_out !== null && `, held-out MSE ${formatFixed(run.held_out.normalized_mse, 3)}`}
       {share !== null &&
         `, ${run.strict_routing_share === null ? "" : "strict "}routing share ${formatPercent(share, 1)} %`}
@@ -198,13 +219,14 @@ function Facts({ run }: { readonly run: RunSummary }) {
 
 interface RunRowProps {
   readonly run: RunSummary;
+  readonly runs: readonly RunSummary[];
   readonly now: number;
-  readonly withLayer: boolean;
   readonly withModel: boolean;
 }
 
-function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
+function RunRow({ run, runs, now, withModel }: RunRowProps) {
   const links = usePageLinks();
+  const win = (key: Sort) => (isBest(run, key, runs) ? " r-best" : "");
   const { last_metric: metric, held_out: heldOut } = run;
   return (
     <tr>
@@ -217,7 +239,7 @@ function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
       </td>
       {withModel && <td className="r-model mono">{run.language_model_name}</td>}
       <td className="r-size">{methodName(run.method)}</td>
-      {withLayer && <td className="num">{run.layer}</td>}
+      <td className="num r-layer">{run.layer}</td>
       <td className="num r-size">{formatCount(run.num_experts)}</td>
       <td className="num r-size">{activeK(run)}</td>
       <td className="num r-wide">{formatCompact(run.parameters)}</td>
@@ -227,16 +249,16 @@ function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
       <td className="num r-metric r-training">
         {metric === null ? NOT_RECORDED : formatFixed(metric.normalized_mse, 4)}
       </td>
-      <td className="num r-metric" title={sample(run)}>
+      <td className={`num r-metric${win("held_out_mse")}`} title={sample(run)}>
         {heldOut === null ? NOT_EVALUATED : formatFixed(heldOut.normalized_mse, 4)}
       </td>
-      <td className="num r-loss" title={sample(run)}>
+      <td className={`num r-loss${win("loss_recovered")}`} title={sample(run)}>
         <LossRecovered run={run} />
       </td>
       <td className="num r-metric" title={sample(run)}>
         <RoutingShare run={run} />
       </td>
-      <td className="num r-metric r-dead">
+      <td className={`num r-metric r-dead${win("dead")}`}>
         <Dead run={run} />
       </td>
       <td className="num dim r-wide">{formatAgo(run.updated_at, now)}</td>
@@ -244,23 +266,18 @@ function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
   );
 }
 
-/** Heading of the runs of one MLP, with a link that compares them if there are several. */
+/** Heading of several runs of one MLP, with a link that compares them. */
 function GroupRow({ group, columns }: { readonly group: RunGroup; readonly columns: number }) {
-  const [one, other] = group.runs;
   return (
     <tr className="r-group">
       <th scope="rowgroup" colSpan={columns}>
         Layer {group.layer}{" "}
-        {one !== undefined && other !== undefined && (
-          <>
-            <span className="unit">
-              {group.runs.length} runs of one MLP: errors compare directly, losses also depend on the routing share
-            </span>
-            <Link className="link" to={pageLinks(one.name).page("evaluate")}>
-              Compare<span className="sr"> the runs of layer {group.layer}</span>
-            </Link>
-          </>
-        )}
+        <span className="unit">
+          {group.runs.length} runs of one MLP: errors compare directly, losses also depend on the routing share
+        </span>
+        <Link className="link" to={pageLinks(group.runs[0]?.name ?? "").page("evaluate")}>
+          Compare<span className="sr"> the runs of layer {group.layer}</span>
+        </Link>
       </th>
     </tr>
   );
@@ -276,9 +293,7 @@ interface RunsTableProps {
 export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) {
   const now = useNow(10_000);
   const isGrouped = sorting.sort === "layer";
-  const row = (run: RunSummary) => (
-    <RunRow key={run.name} run={run} now={now} withLayer={!isGrouped} withModel={withModel} />
-  );
+  const row = (run: RunSummary) => <RunRow key={run.name} run={run} runs={runs} now={now} withModel={withModel} />;
   const header = ({ sort, name, unit, className, term }: Column) => (
     <SortHeader key={sort} column={sort} sorting={sorting} onSort={onSort} className={className} term={term}>
       {name} {unit !== undefined && <span className="unit">{unit}</span>}
@@ -298,20 +313,19 @@ export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) 
             <th className="r-size" scope="col">
               Method
             </th>
-            {!isGrouped && header(LAYER)}
             {COLUMNS.map(header)}
           </tr>
         </thead>
-        <tbody>
-          {isGrouped
-            ? groupedRuns(runs, sorting.order).map((group) => (
-                <Fragment key={`${group.model} ${group.layer}`}>
-                  <GroupRow group={group} columns={COLUMNS.length + 2 + Number(withModel)} />
-                  {group.runs.map(row)}
-                </Fragment>
-              ))
-            : sortedRuns(runs, sorting.sort, sorting.order).map(row)}
-        </tbody>
+        {isGrouped ? (
+          groupedRuns(runs, sorting.order).map((group) => (
+            <tbody key={`${group.model} ${group.layer}`}>
+              {group.runs.length > 1 && <GroupRow group={group} columns={COLUMNS.length + 2 + Number(withModel)} />}
+              {group.runs.map(row)}
+            </tbody>
+          ))
+        ) : (
+          <tbody>{sortedRuns(runs, sorting.sort, sorting.order).map(row)}</tbody>
+        )}
       </table>
     </ScrollBox>
   );

@@ -9,10 +9,17 @@ import { SPECIAL_TOKEN } from "@/lib/text/kwic";
 
 import { excerpt } from "./search-results";
 
+interface MatchedTextProps {
+  readonly example: Example;
+  readonly query: string;
+  /** Characters before the match. */
+  readonly room?: number;
+}
+
 /** The part of an example that matches a search, with the match marked. */
-export function MatchedText({ example, query }: { readonly example: Example; readonly query: string }) {
+export function MatchedText({ example, query, room }: MatchedTextProps) {
   const text = example.tokens.map((token) => (SPECIAL_TOKEN.test(token) ? " " : token)).join("");
-  const { before, match, after } = excerpt(text, query);
+  const { before, match, after } = excerpt(text, query, room);
   return (
     <span className="hit-example fades ink2 mono">
       {before}

@@ -21,14 +21,14 @@ const AFTER = 70;
 const collapseSpaces = (text: string) => text.replace(/\s+/g, " ");
 
 /** The first match of the phrase or one of its words, ignoring case; the beginning of the text if there is none. */
-export function excerpt(text: string, query: string): Excerpt {
+export function excerpt(text: string, query: string, before = BEFORE): Excerpt {
   const flat = collapseSpaces(text);
   const lower = flat.toLowerCase();
   const needles = [collapseSpaces(query.trim()), ...query.trim().split(/\s+/)].filter((word) => word !== "");
   const needle = needles.find((word) => lower.includes(word.toLowerCase()));
   if (needle === undefined) return { before: "", match: "", after: flat.slice(0, BEFORE + AFTER) };
   const at = lower.indexOf(needle.toLowerCase());
-  const from = Math.max(0, at - BEFORE);
+  const from = Math.max(0, at - before);
   return {
     before: from > 0 ? `… ${flat.slice(from, at).replace(/^\S*\s/, "")}` : flat.slice(0, at).trimStart(),
     match: flat.slice(at, at + needle.length),

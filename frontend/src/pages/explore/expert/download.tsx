@@ -2,14 +2,11 @@
 
 import { useQueryClient } from "@tanstack/react-query";
 
-import { expertQuery } from "@/api/queries";
 import type { Column, Example, ExpertDetail } from "@/api/types";
 import { fileValue, isStatistic } from "@/components/experts/columns";
 import { type FigureTable, toCsv } from "@/components/plots/figure";
-import { useCurrentRun } from "@/components/runs/current-run";
 import { ALIGNED_AFTER, ALIGNED_BEFORE, type ConcordanceMode, SNIPPET_TOKENS } from "@/components/tokens/concordance";
 import { displayText } from "@/components/tokens/token-text";
-import { ActionMenu } from "@/components/ui/action-menu";
 import { useColumns } from "@/hooks/use-experts";
 import { useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
@@ -141,22 +138,19 @@ export function expertJson(
   return JSON.stringify({ run, ...detail, shown: { view, breaks, seed }, groups: exported }, null, 2);
 }
 
-const FILES = {
-  json: "Everything shown, JSON",
-  examples: "Examples, CSV",
-  statistics: "Statistics, CSV",
+export const FILES = {
+  json: "Download everything shown, JSON",
+  examples: "Download examples, CSV",
+  statistics: "Download statistics, CSV",
 } as const;
 
-export function DownloadExpert({ expert }: { readonly expert: string }) {
+/** Saves one of the `FILES`. */
+export function useDownload(run: string, detail: ExpertDetail) {
   const queries = useQueryClient();
   const columns = useColumns();
-  const { name: run } = useCurrentRun();
   const [params] = useUrlState(EXPERT_PARAMS);
-  const download = (kind: keyof typeof FILES) => {
-    if (run === null) return;
-    const detail = queries.getQueryData(expertQuery(run, Number(expert)).queryKey);
-    if (detail === undefined) return;
-    const name = `${run}-${expert}`;
+  return (kind: keyof typeof FILES) => {
+    const name = `${run}-${detail.row.expert}`;
     if (kind === "statistics") {
       saveFile(`${name}-statistics.csv`, toCsv(statisticsTable(detail, columns)), "text/csv");
       return;
@@ -165,5 +159,4 @@ export function DownloadExpert({ expert }: { readonly expert: string }) {
     if (kind === "examples") saveFile(`${name}-examples.csv`, toCsv(examplesTable(groups, params)), "text/csv");
     else saveFile(`${name}.json`, expertJson(run, detail, groups, params), "application/json");
   };
-  return <ActionMenu label="Download" actions={FILES} onAction={download} className="btn icon wide" />;
 }

@@ -4,7 +4,16 @@ import "@/components/lists/lists.css";
 import "./expert.css";
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { type ChangeEvent, Fragment, type KeyboardEvent, type SubmitEvent, useEffect, useId, useState } from "react";
+import {
+  type ChangeEvent,
+  Fragment,
+  type KeyboardEvent,
+  type SubmitEvent,
+  useEffect,
+  useId,
+  useRef,
+  useState,
+} from "react";
 import { Link, useNavigate } from "react-router";
 
 import { useSetLabel, useSetNote, useSetTag } from "@/api/mutations";
@@ -23,17 +32,20 @@ import {
   labelShare,
   shownAutomatic,
 } from "@/components/experts/expert-link";
-import { AddToList } from "@/components/lists/add-to-list";
+import { ListPopover } from "@/components/lists/add-to-list";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { haveSameStart, pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Described, Term } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
+import { ActionMenu } from "@/components/ui/action-menu";
 import { Button, GhostButton, RemoveChip } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatFoundAgain } from "@/lib/text/format";
 
+import { FILES, useDownload } from "./download";
 import { EXPERT_PARAMS } from "./expert-params";
 import { EXAMPLES_PER_PAGE } from "./shown-examples";
 
@@ -234,12 +246,13 @@ function Label({ run, detail }: ExpertHeadProps) {
 }
 
 /** Where the label comes from, and how well it predicts where the expert fires. */
-function LabelTrust({ row: { label, automatic } }: ExpertDetail) {
+function LabelTrust({ row: { label, automatic }, label_matches: matches, label_examples: examples }: ExpertDetail) {
   if (label !== null) return <li data-trust="unknown">User label, not tested</li>;
   if (automatic === null) return null;
   const { precision, recall, f1, is_clear: isClear } = automatic;
+  const contradicted = matches !== null && 2 * matches < examples;
   return (
-    <li data-trust={f1 === null ? "unknown" : isClear ? "high" : "low"}>
+    <li data-trust={contradicted || (f1 !== null && !isClear) ? "low" : f1 === null ? "unknown" : "high"}>
       <span className="auto-mark" title={describeAutomaticLabel(automatic)}>
         {automaticLabelScore(automatic)}
       </span>
@@ -248,6 +261,14 @@ function LabelTrust({ row: { label, automatic } }: ExpertDetail) {
           {": covers "}
           <Term id="recall">{labelShare(recall)}</Term> of its activations, right on{" "}
           <Term id="precision">{labelShare(precision)}</Term> of its matches
+        </>
+      )}
+      {matches !== null && (
+        <>
+          {"; matches "}
+          <span className={contradicted ? "bad" : undefined}>
+            {matches} of {examples} top examples
+          </span>
         </>
       )}
     </li>
@@ -364,10 +385,35 @@ function Neighbours({ run, detail }: ExpertHeadProps) {
           {next ?? "none"}
         </Button>
       </div>
-      <Button icon="dice" shortcut="random" onClick={random}>
-        Random
-      </Button>
+      <More run={run} detail={detail} onRandom={random} />
     </>
+  );
+}
+
+/** What is needed less often: lists, another expert, files. */
+function More({ run, detail, onRandom }: ExpertHeadProps & { readonly onRandom: () => void }) {
+  const anchor = useRef<HTMLSpanElement>(null);
+  const [isListing, setListing] = useState(false);
+  const download = useDownload(run, detail);
+  return (
+    <span ref={anchor}>
+      <ActionMenu
+        label="More"
+        actions={{ list: "Add to list", random: "Random expert", ...FILES }}
+        onAction={(key) => (key === "list" ? setListing(true) : key === "random" ? onRandom() : download(key))}
+        className="btn"
+      >
+        <Icon name="more" /> More
+      </ActionMenu>
+      <ListPopover
+        run={run}
+        experts={[detail.row.expert]}
+        containing={detail.lists}
+        triggerRef={anchor}
+        isOpen={isListing}
+        onOpenChange={setListing}
+      />
+    </span>
   );
 }
 
@@ -401,6 +447,7 @@ function SameNumber({ expert }: { readonly expert: number }) {
 
 export function ExpertHead({ run, detail }: ExpertHeadProps) {
   const { expert } = detail.row;
+  const links = usePageLinks();
   const tray = useTray();
   const inTray = tray.has(expert);
   useShortcut("tray", () => tray.toggle(expert));
@@ -411,17 +458,16 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
           <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
         </p>
         <SameNumber expert={expert} />
+        {detail.lists.map(({ id, name }) => (
+          <Link key={id} className="chip" to={links.list(id)} title="A list with this expert">
+            {name}
+          </Link>
+        ))}
         <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
         <Notes run={run} expert={expert} note={detail.note} />
       </div>
       <div className="row wrap expert-acts">
         <Neighbours run={run} detail={detail} />
-        <AddToList
-          run={run}
-          experts={[expert]}
-          containing={detail.lists}
-          label={detail.lists.length === 0 ? "Add to list" : detail.lists.map((list) => list.name).join(", ")}
-        />
         <Button
           variant={inTray ? "chosen" : "primary"}
           icon={inTray ? "check" : "plus"}

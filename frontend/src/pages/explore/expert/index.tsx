@@ -27,7 +27,6 @@ import {
   useHistogramMarker,
   WeightAnalysis,
 } from "./details";
-import { DownloadExpert } from "./download";
 import { type ExamplesProps, MoreExamples, TopExamples } from "./examples";
 import { EXPERT_PARAMS, showsAll } from "./expert-params";
 import { ExpertHead } from "./head";
@@ -119,7 +118,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
           <SteerHere
             key={row.expert}
             run={run.name}
-            row={row}
+            detail={detail}
             prompt={params.steer}
             onPrompt={(steer) => setParams({ steer })}
           />
@@ -175,9 +174,7 @@ export default function ExpertPage() {
   return (
     <>
       <title>{`Expert ${expert} · MxD Explorer`}</title>
-      <PageBar crumbs={[{ label: "Experts", ...backLink }, { label: expert }]}>
-        <DownloadExpert expert={expert} />
-      </PageBar>
+      <PageBar crumbs={[{ label: "Experts", ...backLink }, { label: expert }]} />
       <WithRun>
         {(run) =>
           /^\d+$/.test(expert) ? (

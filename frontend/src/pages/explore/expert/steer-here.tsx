@@ -1,9 +1,11 @@
 /** One prompt, continued without the expert and with it at three strengths, on one click. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 
 import { ApiError } from "@/api/http";
-import type { ExpertRow, Variant } from "@/api/types";
+import { writesQuery } from "@/api/queries";
+import type { ExpertDetail, TokenEffect, Variant } from "@/api/types";
 import { formatValue } from "@/components/experts/columns";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -96,8 +98,56 @@ function useTexts(run: string, expert: number, prompt: string) {
   return texts;
 }
 
-function Texts({ run, row, prompt }: Omit<SteerHereProps, "onPrompt">) {
+function textOf(generation: Generation, variant: Variant): string {
+  return generation[variant].continuations[0]?.pieces.map(({ text }) => text).join("") ?? "";
+}
+
+const STEM = 4;
+
+/** Words of a text that begin like one of the promoted words, as “young” like “youngest”, and are not in the baseline. */
+export function promotedIn(text: string, baseline: string, promoted: readonly Pick<TokenEffect, "text">[]) {
+  const wordsOf = (one: string) => new Set(one.toLowerCase().match(/\p{L}+/gu));
+  const stems = promoted
+    .map((token) => token.text.trim().toLowerCase())
+    .filter((word) => word.length >= STEM)
+    .map((word) => word.slice(0, Math.max(STEM, Math.ceil(word.length / 2))));
+  const before = wordsOf(baseline);
+  return [...wordsOf(text)].filter((word) => !before.has(word) && stems.some((stem) => word.startsWith(stem)));
+}
+
+/** Whether the texts show what the expert promotes. */
+function Conclusion({ run, detail, texts }: Omit<SteerHereProps, "onPrompt" | "prompt"> & { readonly texts: Texts }) {
+  const { row, ablation } = detail;
+  const { data } = useQuery({ ...writesQuery(run, row.expert), enabled: ablation === null });
+  const promoted = ablation?.promoted ?? data?.writes.promoted;
+  const isDone = texts.every(([, { generation }]) => generation.status === "done");
+  if (!isDone || promoted === undefined) return null;
+  const baseline = textOf(texts[0][1].generation, "baseline");
+  const written = texts
+    .map(([{ strength }, { generation }]) => ({
+      strength,
+      words: promotedIn(textOf(generation, "steered"), baseline, promoted),
+    }))
+    .find(({ words }) => words.length > 0);
+  return (
+    <p className="steer-conclusion" role="status">
+      {written === undefined ? (
+        "No visible concept: no text holds a word like those that this expert promotes."
+      ) : (
+        <>
+          From <b>+{written.strength}</b> on, words like those that it promotes appear:{" "}
+          {written.words.map((word) => `“${word}”`).join(", ")}.
+        </>
+      )}
+    </p>
+  );
+}
+
+type Texts = ReturnType<typeof useTexts>;
+
+function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
   const links = usePageLinks();
+  const { row } = detail;
   const texts = useTexts(run, row.expert, prompt);
   const [first] = texts;
   const failures = texts.flatMap(([, { generation }]) => generation.failure ?? []);
@@ -116,6 +166,7 @@ function Texts({ run, row, prompt }: Omit<SteerHereProps, "onPrompt">) {
           />
         ))}
       </div>
+      <Conclusion run={run} detail={detail} texts={texts} />
       {failures[0] !== undefined && <ErrorState error={new ApiError("generation", failures[0], 0)} />}
     </>
   );
@@ -123,13 +174,13 @@ function Texts({ run, row, prompt }: Omit<SteerHereProps, "onPrompt">) {
 
 interface SteerHereProps {
   readonly run: string;
-  readonly row: ExpertRow;
+  readonly detail: ExpertDetail;
   /** The prompt of the texts; empty before they are asked for. */
   readonly prompt: string;
   readonly onPrompt: (prompt: string) => void;
 }
 
-export function SteerHere({ run, row, prompt, onPrompt }: SteerHereProps) {
+export function SteerHere({ run, detail, prompt, onPrompt }: SteerHereProps) {
   const [draft, setDraft] = useState(prompt || STEER_PROMPT);
   const steerability = useColumns().find(({ key }) => key === "steerability");
   const submit = () => onPrompt(draft);
@@ -153,13 +204,13 @@ export function SteerHere({ run, row, prompt, onPrompt }: SteerHereProps) {
           ) : (
             steerability !== undefined && (
               <>
-                <ColumnTerm column={steerability}>Steerability</ColumnTerm> {formatValue(steerability, row)} nats
+                <ColumnTerm column={steerability}>Steerability</ColumnTerm> {formatValue(steerability, detail.row)} nats
               </>
             )
           )}
         </span>
       </div>
-      {prompt !== "" && <Texts run={run} row={row} prompt={prompt} />}
+      {prompt !== "" && <Texts run={run} detail={detail} prompt={prompt} />}
     </section>
   );
 }

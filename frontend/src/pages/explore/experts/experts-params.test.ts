@@ -22,14 +22,22 @@ const COLUMNS = [
 ];
 const FILTERS = filtersOf(COLUMNS);
 
-function requested(search: string) {
+function requested(search: string, isSteerable = false) {
   const params = readParams(EXPERTS_PARAMS, search);
-  return toFilters({ columns: COLUMNS, filters: FILTERS, params, bounds: readParams(boundParams(FILTERS), search) });
+  return toFilters({
+    columns: COLUMNS,
+    filters: FILTERS,
+    isSteerable,
+    params,
+    bounds: readParams(boundParams(FILTERS), search),
+  });
 }
 
 describe("filters of the experts page", () => {
   it("contain only what is set", () => {
     expect(requested("")).toEqual({ sort: "label", order: "asc" });
+    expect(requested("", true)).toEqual({ sort: "steerability", order: "desc" });
+    expect(requested("sort=label", true)).toEqual({ sort: "label", order: "asc" });
     expect(requested("sort=density")).toEqual({ sort: "density", order: "desc" });
     expect(requested("sort=nothing")).toEqual({ sort: "label", order: "asc" });
   });

@@ -20,7 +20,7 @@ const expertsParam: Param<readonly number[]> = {
 };
 
 export const EXPERTS_PARAMS = {
-  /** A sortable column or `match`. By default the best matches of a search, or the labels. */
+  /** A sortable column or `match`. By default the best matches of a search, or the steerability where it is known. */
   sort: textParam("default"),
   /** By default matches and labels ascend, and numbers descend. */
   order: choiceParam(["default", "asc", "desc"], "default"),
@@ -50,17 +50,20 @@ export function boundParams(filters: readonly Filter[]): Readonly<Record<string,
 export interface ExpertsView {
   readonly columns: readonly Column[];
   readonly filters: readonly Filter[];
+  /** Whether the steerability of the run's experts is known. */
+  readonly isSteerable: boolean;
   readonly params: ExpertsParams;
   readonly setParams: SetParams<typeof EXPERTS_PARAMS>;
   readonly bounds: Bounds;
   readonly setBounds: (bounds: Bounds, history?: "push" | "replace") => void;
 }
 
-export type Sorted = Pick<ExpertsView, "columns" | "params">;
+export type Sorted = Pick<ExpertsView, "columns" | "params" | "isSteerable">;
 
-export function sortOf({ columns, params: { sort, search } }: Sorted): string {
+export function sortOf({ columns, isSteerable, params: { sort, search } }: Sorted): string {
   if (sort === "match" || columns.some((column) => column.sortable && column.key === sort)) return sort;
-  return search.trim() === "" ? "label" : "match";
+  if (search.trim() !== "") return "match";
+  return isSteerable ? "steerability" : "label";
 }
 
 export function orderOf(view: Sorted): "asc" | "desc" {

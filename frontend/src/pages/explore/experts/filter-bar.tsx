@@ -66,7 +66,7 @@ function SavedLists({ run, view }: FilterBarProps) {
   const links = usePageLinks();
   return (
     <div className="row wrap saved-lists" role="group" aria-label="Lists and tags">
-      <span className={data?.lists.length ? undefined : "wide-only"}>Lists</span>
+      {data !== undefined && data.lists.length > 0 && <span>Lists</span>}
       {data?.lists.map(({ id, name, experts }) => (
         <SavedFilter
           key={id}
@@ -76,9 +76,6 @@ function SavedLists({ run, view }: FilterBarProps) {
           onChoose={(isChosen) => setParams({ list: isChosen ? id : null }, "push")}
         />
       ))}
-      {data?.lists.length === 0 && (
-        <span className="dim wide-only">none yet; a list keeps the experts of a question, in order and with notes</span>
-      )}
       {params.list !== null && (
         <LinkButton size="small" variant="ghost" icon="list" to={links.list(params.list)}>
           Open list: order, notes, export

@@ -21,14 +21,16 @@ import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 import { boundParams, EXPERTS_PARAMS, type ExpertsView } from "./experts-params";
 import { FilterBar } from "./filter-bar";
 import { Overview } from "./overview";
-import { ExpertsTable } from "./table";
+import { ExpertsTable, useStrongest } from "./table";
 
-function useExpertsView(): ExpertsView {
+function useExpertsView(run: string): ExpertsView {
   const columns = useColumns();
   const filters = useMemo(() => filtersOf(columns), [columns]);
   const [params, setParams] = useUrlState(EXPERTS_PARAMS);
   const [bounds, setBounds] = useUrlState(useMemo(() => boundParams(filters), [filters]));
-  return { columns, filters, params, setParams, bounds, setBounds };
+  // Nearly every index has it, so the order rarely changes when this is known.
+  const isSteerable = useStrongest(run)?.steerability !== null;
+  return { columns, filters, isSteerable, params, setParams, bounds, setBounds };
 }
 
 function NotIndexed({ run }: { readonly run: RunSummary }) {
@@ -41,7 +43,7 @@ function NotIndexed({ run }: { readonly run: RunSummary }) {
 }
 
 function ExpertsView({ run }: { readonly run: RunSummary }) {
-  const view = useExpertsView();
+  const view = useExpertsView(run.name);
   const { params, setParams } = view;
   const navigate = useNavigate();
   const links = usePageLinks();

@@ -14,10 +14,9 @@ import type { PlotPoint } from "@/components/plots/plot";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, RemoveChip } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
-import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { useBestExperts, useExpertRows } from "@/hooks/use-experts";
+import { useExpertRows } from "@/hooks/use-experts";
 import { useIsNarrow } from "@/hooks/use-size";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
@@ -165,25 +164,6 @@ interface SelectionPaneProps {
   readonly onFilter: (experts: readonly number[]) => void;
 }
 
-/** The most interesting experts, for those who open the page for the first time. */
-function FirstExperts({ run }: { readonly run: string }) {
-  const experts = useBestExperts(run).experts.slice(0, MAX_LISTED);
-  return (
-    <div className="pane selection">
-      <PaneHead title="Experts to start with" wrap>
-        <AddToList run={run} experts={experts.map(({ expert }) => expert)} className="btn sm" label="Save as list" />
-      </PaneHead>
-      <ul className="expert-list">
-        {experts.map((row) => (
-          <li key={row.expert} className="row">
-            <ExpertLink {...row} />
-          </li>
-        ))}
-      </ul>
-    </div>
-  );
-}
-
 function span(values: readonly number[], format: (value: number) => string): string {
   return `${format(Math.min(...values))} to ${format(Math.max(...values))}`;
 }
@@ -220,7 +200,7 @@ function SelectionHead({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
   );
 }
 
-/** Next to the overview: the lasso selection; if nothing is selected, experts to begin with. */
+/** Next to the overview: the lasso selection, if there is one. */
 function SelectionPane(props: SelectionPaneProps) {
   const { run, chosen } = props;
   const labelled = chosen.filter((point) => point.label !== null);
@@ -229,7 +209,7 @@ function SelectionPane(props: SelectionPaneProps) {
     run.name,
     listed.map((point) => point.expert),
   );
-  if (chosen.length === 0) return <FirstExperts run={run.name} />;
+  if (chosen.length === 0) return null;
   return (
     <div className="pane selection">
       <SelectionHead {...props} />
@@ -331,15 +311,14 @@ function Controls({ drag, onDrag }: { readonly drag: Drag; readonly onDrag: (dra
   );
 }
 
-/** Folded on phones, where the table comes first. */
+/** Folded, as the table comes first, unless the link holds a selection. */
 export function Overview(props: OverviewProps) {
-  const isNarrow = useIsNarrow();
-  const [isOpen, setOpen] = useState(!isNarrow);
+  const [isOpen, setOpen] = useState(props.selected.length > 0);
   return (
     <details className="overview-fold" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <b>Map of all experts</b>{" "}
-        <span className="note wide-only">by density and activation, and experts to start with</span>
+        <span className="note wide-only">by density and activation; select some with the lasso</span>
       </summary>
       {isOpen && <ExpertMap {...props} />}
     </details>

@@ -6,7 +6,7 @@ import { Link, NavigationType, useLocation, useNavigationType } from "react-rout
 
 import { expertsQuery, writesQuery } from "@/api/queries";
 import type { Column, ExpertRow } from "@/api/types";
-import { ActivationCell, ExpertLabel } from "@/components/experts/expert-link";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { canBeHidden, fileValue, formatValue, inTable, isNumeric } from "@/components/experts/columns";
 import { SparkHistogram } from "@/components/plots/mini-histogram";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -19,7 +19,7 @@ import { PlusButton } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useRoom } from "@/hooks/use-size";
-import { formatFixed, formatShare } from "@/lib/text/format";
+import { formatShare } from "@/lib/text/format";
 
 import { type ExpertsView, orderOf, sortOf, toFilters } from "./experts-params";
 
@@ -59,7 +59,7 @@ export function restoresPosition(state: unknown): boolean {
   return typeof state === "object" && state !== null && "toPlace" in state;
 }
 
-/** The run's expert with the strongest activation; it sets one colour scale for all pages of the table. */
+/** The run's expert with the strongest activation, which has every measured value. */
 export function useStrongest(run: string): ExpertRow | undefined {
   const { data } = useInfiniteQuery(expertsQuery(run, { sort: "max_activation", order: "desc" }, 1));
   return data?.pages[0]?.experts[0];
@@ -161,12 +161,10 @@ const promotesColumn = (column: Column): Column => ({
     "Next tokens that the expert promotes, computed on its strongest examples. Grey: no more than a random expert.",
 });
 
-/** Cells that are more than a number; `largest` is the maximum over the whole run, the end of the colour scale. */
-const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactNode>> = {
+/** Cells that are more than a number. */
+const CELLS: Readonly<Record<string, (row: ExpertRow) => ReactNode>> = {
   label: (row) => <LabelCell row={row} />,
   density: ({ density }) => formatShare(density),
-  max_activation: (row, largest) =>
-    row.max_activation > 0 ? <ActivationCell value={row.max_activation} largest={largest} /> : formatFixed(0),
   top_tokens: (row) => <Tokens tokens={row.top_tokens} />,
   promotes: (row) => row.active_tokens > 0 && <Promotes expert={row.expert} />,
   histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
@@ -213,11 +211,6 @@ function widthOf(column: Column, window: number, isLast: boolean): number | unde
   if (!isNumeric(column) && ROOM[column.key] === undefined) return undefined;
   const [width] = window === 0 ? [84] : (ROOM[column.key] ?? NUMBER);
   return width + (isLast && isNumeric(column) ? 16 : 0);
-}
-
-/** The table's columns: those that the server shows in it, and the tray. */
-function cellOf(column: Column, row: ExpertRow, largest: number): ReactNode {
-  return CELLS[column.key]?.(row, largest) ?? formatValue(column, row);
 }
 
 interface LoadedRows {
@@ -336,7 +329,7 @@ function Head({ view, columns }: HeadProps) {
               sorting={{ sort: sortOf(view), order: orderOf(view) }}
               onSort={(change) =>
                 setParams((params) => {
-                  const now = { columns: view.columns, params };
+                  const now = { ...view, params };
                   const { sort, order } = change({ sort: sortOf(now), order: orderOf(now) });
                   return { sort, order: sort === sortOf(now) ? order : "default" };
                 }, "push")
@@ -355,13 +348,12 @@ function Head({ view, columns }: HeadProps) {
 
 interface BodyRowProps {
   readonly row: ExpertRow;
-  readonly largest: number;
   readonly columns: readonly Column[];
   readonly sort: string;
 }
 
 /** Memoised, so that scrolling renders new rows only. */
-const BodyRow = memo(function BodyRow({ row, largest, columns, sort }: BodyRowProps) {
+const BodyRow = memo(function BodyRow({ row, columns, sort }: BodyRowProps) {
   return (
     <tr>
       <td className="c-plus">
@@ -369,7 +361,7 @@ const BodyRow = memo(function BodyRow({ row, largest, columns, sort }: BodyRowPr
       </td>
       {columns.map((column) => (
         <td key={column.key} className={cellClass(column, sort)}>
-          {cellOf(column, row, largest)}
+          {CELLS[column.key]?.(row) ?? formatValue(column, row)}
         </td>
       ))}
     </tr>
@@ -381,16 +373,16 @@ export function ExpertsTable({ run, view }: ExpertsTableProps) {
   const query = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
   const window = useRoom(WINDOWS);
-  const strongest = useStrongest(run);
-  const largest = strongest?.max_activation ?? 0;
   const available = useAvailableColumns(run, view.columns);
   const sort = sortOf(view);
+  // Not by default: it loads the language model.
+  const withWrites = view.params.sort === "steerability";
   const columns = useMemo(() => {
     const wanted = available
       .filter(({ key }) => !hide.includes(key))
-      .map((column) => (column.key === "top_tokens" && sort === "steerability" ? promotesColumn(column) : column));
+      .map((column) => (column.key === "top_tokens" && withWrites ? promotesColumn(column) : column));
     return fitting(wanted, sort, window);
-  }, [available, hide, sort, window]);
+  }, [available, hide, sort, window, withWrites]);
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
@@ -416,7 +408,7 @@ export function ExpertsTable({ run, view }: ExpertsTableProps) {
         >
           {(index) => {
             const row = rows[index];
-            return row && <BodyRow key={row.expert} {...{ row, largest, columns, sort }} />;
+            return row && <BodyRow key={row.expert} {...{ row, columns, sort }} />;
           }}
         </VirtualRows>
       </table>

@@ -73,7 +73,7 @@ function Search({ run }: { readonly run: RunSummary }) {
           segments={segmentsOf(SEARCH_KINDS)}
         />
       </div>
-      {params.kind === "words" && <WordSearch run={run} text={params.text} onText={(text) => setParams({ text })} />}
+      {params.kind === "words" && <WordSearch run={run} params={params} setParams={setParams} />}
       {params.kind === "passage" && <PassageSearch run={run} params={params} setParams={setParams} />}
       {params.kind === "texts" && <Contrast run={run} />}
       {params.kind === "effect" && <EffectSearch run={run} words={isWords(params.text) ? params.text : ""} />}

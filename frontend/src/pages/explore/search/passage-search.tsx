@@ -40,6 +40,8 @@ export const SEARCH_PARAMS = {
   position: numberParam(null, { min: 0 }),
   by: choiceParam(RANKINGS, "lift"),
   max_density: numberParam(null, { min: 0, max: 1 }),
+  /** Of words: the only layer to show. */
+  layer: numberParam(null, { min: 0 }),
 };
 
 export type SearchParams = Values<typeof SEARCH_PARAMS>;
@@ -123,7 +125,8 @@ function PassageHits({ result, by, position }: PassageHitsProps) {
           key: "lift",
           name: (
             <>
-              <Term id="lift">Lift</Term> <span className="unit">95 % interval</span>
+              <Term id="lift">Lift</Term>{" "}
+              <span className="unit">{by === "lift" ? "by the interval’s lower end" : "95 % interval"}</span>
             </>
           ),
           isNumber: true,
@@ -246,8 +249,8 @@ function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
 function Caveat() {
   return (
     <p className="ink2">
-      Sorted by lift, the lower end of its interval counts. The tokens of one passage depend on each other, so the
-      intervals are too narrow. They are not corrected for comparing many experts: the order is a shortlist, not a test.
+      The tokens of one passage depend on each other, so the intervals are too narrow. They are not corrected for
+      comparing many experts: the order is a shortlist, not a test.
     </p>
   );
 }

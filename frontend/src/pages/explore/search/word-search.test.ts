@@ -41,5 +41,8 @@ test("hits of all layers are one list, the best match first, and each expert has
       ],
     },
   ]);
+  const shared = { example: { token_ids: [1, 2] } as unknown as SearchHit["example"] };
+  const twice = [1, 2].map((layer) => ({ run: `l${layer}`, layer, hits: [hit(layer, "example", shared)] }));
+  expect(mergeHits(twice)).toHaveLength(1);
   expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`).join(" ")).toBe("b1 b4 a2 a5 a1 b3 b6");
 });

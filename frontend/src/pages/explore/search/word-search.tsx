@@ -16,12 +16,15 @@ import { pickLayerRuns, usePageLinks } from "@/components/runs/page-links";
 import { Described, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PaneHead } from "@/components/ui/pane-head";
+import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-values";
 import { useExpertRowsOf } from "@/hooks/use-experts";
+import type { UrlState } from "@/hooks/use-url-state";
 import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
 
 import { FoundTable, useParts } from "./found-table";
+import type { SEARCH_PARAMS } from "./passage-search";
 import { Starts } from "./starts";
 
 export interface LayerHits {
@@ -53,20 +56,32 @@ export const isFirst = (hit: SearchHit) => rank(hit) < 4;
 const quality = ({ matched, token_share: share, relation, automatic }: SearchHit) =>
   (matched === "label" && relation === null ? automatic?.f1 : (relation ?? share)) ?? 0;
 
-/** Of equal rank, the closer relation, larger share of tokens or better label comes first, else the layer's own order. */
+/**
+ * Of equal rank, the closer relation, larger share of tokens or better label comes first, else the layer's own order. An
+ * example is shown once, although experts of several layers fire in it.
+ */
 export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
+  const seen = new Set<string>();
+  const isNew = ({ hit: { matched, example } }: RankedHit) => {
+    const text = String(example?.token_ids);
+    return matched !== "example" || example === null || (!seen.has(text) && seen.add(text));
+  };
   return layers
     .flatMap(({ hits, ...layer }) =>
       firstHitPerExpert(hits.toSorted((a, b) => rank(a) - rank(b))).map((hit, place) => ({ ...layer, hit, place })),
     )
-    .sort((a, b) => rank(a.hit) - rank(b.hit) || quality(b.hit) - quality(a.hit) || a.place - b.place);
+    .sort((a, b) => rank(a.hit) - rank(b.hit) || quality(b.hit) - quality(a.hit) || a.place - b.place)
+    .filter(isNew);
 }
+
+/** Characters before a match in a column. */
+const ROOM = 10;
 
 /** Where the text was found. */
 function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string }) {
   if (hit.matched === "id") return <>number {hit.expert}</>;
   if (hit.matched === "label") return hit.label === null ? "automatic label" : "user label";
-  if (hit.example !== null) return <MatchedText example={hit.example} query={text} />;
+  if (hit.example !== null) return <MatchedText example={hit.example} query={text} room={ROOM} />;
   if (hit.token === null) return null;
   return (
     <>
@@ -195,7 +210,39 @@ function useLayerRuns(run: RunSummary): readonly RunSummary[] {
   }, [run, runs]);
 }
 
-function Results({ run, text }: Omit<WordSearchProps, "onText">) {
+interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {
+  readonly layers: readonly RunSummary[];
+  readonly hits: readonly RankedHit[];
+}
+
+/** Limits the experts to one layer. */
+function LayerFilter({ layers, hits, params: { layer }, setParams }: LayerFilterProps) {
+  const segment = (value: number | null, count: number) => ({
+    value: String(value),
+    label: (
+      <>
+        {value === null ? "All" : <span className="sr-narrow">Layer </span>}
+        {value} <span className="dim">{formatCount(count)}</span>
+      </>
+    ),
+  });
+  return (
+    <SegmentedControl
+      label="Layer"
+      value={String(layer)}
+      onChange={(value) => setParams({ layer: value === "null" ? null : Number(value) }, "push")}
+      segments={[
+        segment(null, hits.length),
+        ...layers
+          .map((each) => segment(each.layer, hits.filter((one) => one.run === each.name).length))
+          .toSorted((a, b) => Number(a.value) - Number(b.value)),
+      ]}
+    />
+  );
+}
+
+function Results({ run, params, setParams }: WordSearchProps) {
+  const text = params.text.trim();
   const layers = useLayerRuns(run);
   const names = layers.map(({ name }) => name);
   const isSettled = useDebouncedValue(text, RELATED_AFTER_MS) === text;
@@ -206,13 +253,14 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
   if (direct.some(({ data }) => data === undefined)) return <LoadingState label="Searching" rows={10} />;
   const isWaiting = related.data === undefined && related.error === null;
-  const hits = mergeHits(
+  const all = mergeHits(
     layers.map(({ name, layer }, i) => {
       const ofRelated = related.data?.find((one) => one.run === name)?.hits ?? [];
-      const all = [...(direct[i]?.data ?? []), ...ofRelated];
-      return { run: name, layer, hits: isWaiting ? all.filter(isFirst) : all };
+      const found = [...(direct[i]?.data ?? []), ...ofRelated];
+      return { run: name, layer, hits: isWaiting ? found.filter(isFirst) : found };
     }),
   );
+  const hits = all.filter(({ layer }) => params.layer === null || layer === params.layer);
   const ofRun = hits.filter((one) => one.run === run.name).map(({ hit }) => hit.expert);
   return (
     <>
@@ -220,9 +268,10 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
       <div role="region" aria-label="Matching experts">
         <PaneHead
           title={isWaiting && hits.length === 0 ? "Experts" : formatPlural(hits.length, "expert")}
-          note={`in ${layers.length === 1 ? run.name : `${layers.length} layers`}`}
+          note={layers.length === 1 ? `in ${run.name}` : undefined}
           wrap
         >
+          {layers.length > 1 && <LayerFilter layers={layers} hits={all} params={params} setParams={setParams} />}
           <CurrentActions run={run} text={text} experts={ofRun} />
         </PaneHead>
         {hits.length === 0 && !isWaiting && (
@@ -241,13 +290,17 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   );
 }
 
-interface WordSearchProps {
+interface WordSearchProps extends UrlState<typeof SEARCH_PARAMS> {
   readonly run: RunSummary;
-  readonly text: string;
-  readonly onText: (text: string) => void;
 }
 
-export function WordSearch({ run, text, onText }: WordSearchProps) {
+export function WordSearch(props: WordSearchProps) {
+  const {
+    run,
+    params: { text },
+    setParams,
+  } = props;
+  const onText = (words: string) => setParams({ text: words });
   const draft = usePromptDraft(text, onText, DEBOUNCE_MS);
   return (
     <div className="stack search-page">
@@ -263,7 +316,7 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
           <Starts run={run.name} onText={onText} />
         </>
       ) : (
-        <Results run={run} text={text.trim()} />
+        <Results {...props} />
       )}
     </div>
   );

@@ -29,7 +29,7 @@ test("no other layer differs from the default", () => {
   expect(layersParam.read(null)).toBeNull();
 });
 
-const texts = (...all: string[]) => all.map((text, id) => ({ id, text, start: id === 0 }));
+const texts = (...all: string[]) => all.map((text, id) => ({ id, text, start: id === 0, probability: 0.1 }));
 
 test.each([
   [["<s>", "The", " man"], [" slept", ","], null],
@@ -37,9 +37,9 @@ test.each([
   [["<s>", "The", " man"], [",", ".", "!", "?", ";", " slept"], null],
   [["<s>", "The", " man", " slept", ".", "\n"], ["\n", " He"], { token: 3, position: 2 }],
   [["<s>", "Yes", "."], [" He"], null],
+  [["<s>", "The", " man"], [" I", " slept"], { token: 1, position: null }],
 ])("the default target of %s, before one of %j, is a word if one is shown", (tokens, candidates, expected) => {
-  const graph = { tokens: texts(...tokens), candidates: texts(...candidates) };
-  expect(defaultTarget(graph as unknown as CircuitGraph)).toEqual(expected);
+  expect(defaultTarget({ tokens: texts(...tokens), candidates: texts(...candidates) })).toEqual(expected);
 });
 
 test("fragments, parts of characters and punctuation are no whole words", () => {

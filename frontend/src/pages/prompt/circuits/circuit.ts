@@ -58,20 +58,38 @@ export const CIRCUIT_PARAMS = {
 
 const isWord = (text: string) => /[\p{L}\p{N}]/u.test(text);
 
+/** Words that say little by themselves. */
+const FUNCTION_WORDS = new Set(
+  "a an the and or but of to in on at for with from by as that this it i he she they we you his her its their my is are was were be been had have has not so".split(
+    " ",
+  ),
+);
+/** Least probability of a word that is explained in place of a function word, relative to that one's. */
+const MIN_RELATIVE = 0.5;
 /** Likely next tokens that are shown. */
 export const SHOWN = 5;
 
+interface ReadText {
+  readonly tokens: readonly Pick<CircuitGraph["tokens"][number], "id" | "text" | "start">[];
+  /** Likely next tokens, the likeliest first. */
+  readonly candidates: readonly Pick<CircuitGraph["candidates"][number], "id" | "text" | "probability">[];
+}
+
 /**
  * What is explained if nothing is chosen: of a text that ends with punctuation or white space, its last word; else the
- * likeliest of the shown words. Null for the likeliest token.
+ * likeliest of the shown words with a meaning of its own. Null for the likeliest token.
  */
-export function defaultTarget({ tokens, candidates }: CircuitGraph): { token: number; position: number | null } | null {
+export function defaultTarget({ tokens, candidates }: ReadText): { token: number; position: number | null } | null {
   const end = tokens.findLastIndex(({ text, start }) => !start && isWord(text));
   const token = tokens[end]?.id;
   if (end < tokens.length - 1 && end > 1 && token !== undefined) return { token, position: end - 1 };
-  const word = candidates.slice(0, SHOWN).findIndex(({ text }) => isWord(text));
-  const likeliest = candidates[word]?.id;
-  return word > 0 && likeliest !== undefined ? { token: likeliest, position: null } : null;
+  const words = candidates.slice(0, SHOWN).filter(({ text }) => isWord(text));
+  const content = words.find(
+    ({ text, probability }) =>
+      probability >= MIN_RELATIVE * (words[0]?.probability ?? 0) && !FUNCTION_WORDS.has(text.trim().toLowerCase()),
+  );
+  const chosen = content ?? words[0];
+  return chosen !== undefined && chosen !== candidates[0] ? { token: chosen.id, position: null } : null;
 }
 
 export function tokenText(graph: CircuitGraph, position: number): string {

@@ -8,12 +8,10 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";
 
-import { graphLayers, type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
+import { graphLayers, type Layout, layoutCircuit, neighbour, type Placed } from "./layout";
 import { effectText, expertInfo, nodeName, signClass, tokenText } from "./circuit";
 
 const MAX_STROKE = 4.5;
-/** Of a box, with its border. */
-const PADDING = 12;
 
 interface GraphProps {
   readonly response: CircuitResponse;
@@ -27,7 +25,7 @@ interface GraphProps {
 }
 
 function curve(from: Placed, to: Placed): string {
-  const [y1, y2] = [from.y - NODE_HEIGHT / 2, to.y + NODE_HEIGHT / 2];
+  const [y1, y2] = [from.y - from.height / 2, to.y + to.height / 2];
   const bend = Math.max(14, Math.abs(y1 - y2) * 0.45);
   return `M${from.x} ${y1}C${from.x} ${y1 - bend} ${to.x} ${y2 + bend} ${to.x} ${y2}`;
 }
@@ -89,9 +87,9 @@ function Node(props: NodeProps) {
           ? undefined
           : {
               left: placed.x - placed.width / 2,
-              top: placed.y - NODE_HEIGHT / 2,
+              top: placed.y - placed.height / 2,
               width: placed.width,
-              height: NODE_HEIGHT,
+              height: placed.height,
             }
       }
       tabIndex={isTabStop ? 0 : -1}
@@ -105,13 +103,7 @@ function Node(props: NodeProps) {
       onBlur={() => onHover(null)}
     >
       <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
-      {isTarget ? (
-        <span>
-          <span>{response.graph.label}</span>
-        </span>
-      ) : (
-        <ExpertName info={info} {...(placed !== null && { width: placed.width - PADDING })} />
-      )}
+      {isTarget ? <span>{response.graph.label}</span> : <ExpertName info={info} />}
       {placed === null && !isTarget && <small> on {tokenText(response.graph, node.position)}</small>}
       <em className="num">
         {!isTarget && (

@@ -1,10 +1,10 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { type QueryKey, useIsFetching, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
 import { fetchSnapshot } from "@/api/mutations";
-import { circuitCheckQuery, circuitQuery } from "@/api/queries";
+import { circuitCheckQuery, circuitQuery, predictionsQuery, progressQuery, routingQuery } from "@/api/queries";
 import type {
   CircuitCheck,
   CircuitGraph,
@@ -24,6 +24,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
+import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-values";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
@@ -51,7 +52,7 @@ import "./circuits.css";
 interface TargetBarProps {
   readonly graph: CircuitGraph;
   /** The most probable token after the text, if the text's last word is explained instead. */
-  readonly next: CircuitGraph["candidates"][number] | null;
+  readonly next: Pick<CircuitGraph["candidates"][number], "id" | "text"> | null;
   /** Whether no target is chosen. */
   readonly isDefault: boolean;
   /** `at`: the position before the target, null for the last one; by default, it stays. */
@@ -87,6 +88,7 @@ function Contrast({ graph, token, onChange }: Pick<TargetBarProps, "graph" | "on
 function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   const { target, candidates } = graph;
   const token = target.kind === "token" || target.kind === "difference" ? (target.token ?? null) : null;
+  const likely = candidates.find(({ id }) => id === token);
   return (
     <div className="row wrap target-bar" role="group" aria-label="Target">
       <span className="dim">
@@ -96,7 +98,10 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
       </span>
       {next !== null && (
         <>
-          <b>{graph.label}, the last word</b>
+          <b>
+            {graph.label}, the last word
+            {likely !== undefined && <span className="num"> {formatProbability(likely.probability)} %</span>}
+          </b>
           <Button size="small" onClick={() => onChange({ kind: "token", token: next.id }, null)}>
             Explain the next token, <TokenChip text={next.text} />
           </Button>
@@ -152,11 +157,23 @@ interface Parts {
 
 interface FindingProps extends Parts {
   readonly found: Verdict | null;
-  readonly error: Error | null;
+  readonly checking: { readonly key: QueryKey; readonly error: Error | null; readonly isFetching: boolean };
+}
+
+/** How far a task is, and the time that is left. */
+function Progress({ of }: { readonly of: QueryKey }) {
+  const { data } = useQuery(progressQuery(of));
+  if (data === undefined) return null;
+  return (
+    <span className="num">
+      {data.done} of {data.total} steps
+      <Remaining done={data.done} total={data.total} every={1} />
+    </span>
+  );
 }
 
 /** The finding: the experts that support and oppose the target most, and how much the graph explains. */
-function Finding({ response, check, found, error }: FindingProps) {
+function Finding({ response, check, found, checking }: FindingProps) {
   const { graph } = response;
   const change = (index: number) => check?.measured[index] ?? graph.nodes[index]?.predicted ?? 0;
   const order = [...graph.nodes.keys()].slice(1).sort((a, b) => change(a) - change(b));
@@ -183,18 +200,16 @@ function Finding({ response, check, found, error }: FindingProps) {
         )}
         {change(last) > 0 && <>{named(last)} opposes it most.</>}
       </p>
-      <p
-        className="circuit-verdict"
-        data-level={found?.level}
-        role="status"
-        aria-busy={found === null && error === null}
-      >
-        {error?.message ??
-          (found === null ? (
-            `Ablating each of the ${graph.nodes.length - 1} shown experts in the model…`
-          ) : (
-            <Term id="circuit_verdict">{found.claim}.</Term>
-          ))}
+      <p className="circuit-verdict" data-level={found?.level} role="status" aria-busy={checking.isFetching}>
+        {found !== null ? (
+          <Term id="circuit_verdict">{found.claim}.</Term>
+        ) : checking.isFetching ? (
+          <>
+            Ablating each of the {graph.nodes.length - 1} shown experts in the model … <Progress of={checking.key} />
+          </>
+        ) : (
+          (checking.error?.message ?? "Stopped: all effects are predictions.")
+        )}
       </p>
     </div>
   );
@@ -275,7 +290,8 @@ function GraphToolbar({ response: { graph }, request, check, params, setParams }
 
 function CircuitView({ response, request, next, params, setParams }: ViewProps) {
   const { graph } = response;
-  const { data: check = null, error } = useQuery(circuitCheckQuery(request, graph));
+  const checkQuery = circuitCheckQuery(request, graph);
+  const { data: check = null, error, isFetching } = useQuery(checkQuery);
   useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request, graph, check }));
   const [hovered, setHovered] = useState<number | null>(null);
   const selected = params.node < graph.nodes.length ? params.node : 0;
@@ -296,7 +312,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
         isDefault={params.target === MOST_PROBABLE}
         onChange={(target, at = request.position ?? null) => setParams({ target, at, node: 1 }, "push")}
       />
-      <Finding {...parts} found={found} error={error} />
+      <Finding {...parts} found={found} checking={{ key: checkQuery.queryKey, error, isFetching }} />
       <div className="circuit-columns">
         <section className="prompted-main" aria-label="Graph">
           <Graph {...parts} selected={selected} active={active} onSelect={select} onHover={setHovered} />
@@ -317,20 +333,36 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
   );
 }
 
-/** The circuit of the target; if none is chosen, of a word rather than of punctuation. */
+/** The circuit of the target; if none is chosen, of a word with a meaning, by the tokens and the likely next ones. */
 function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
-  const { data: first } = useQuery(circuitQuery(request));
-  const word = isDefault && first !== undefined ? defaultTarget(first.graph) : null;
-  const explained =
-    request === null || word === null
-      ? request
-      : { ...request, target: { kind: "token" as const, token: word.token }, position: word.position };
-  const next = word?.position == null ? null : (first?.graph.candidates[0] ?? null);
-  return { explained, next, ...useQuery(circuitQuery(explained)) };
+  const run = request?.runs[0] ?? "";
+  const text = isDefault ? (request?.text ?? "") : "";
+  const routed = useQuery(routingQuery(run, text));
+  const predicted = useQuery(predictionsQuery(run, text));
+  const candidates = predicted.data?.tokens
+    .at(-1)
+    ?.predictions.map(({ id, text: word, original: probability }) => ({ id, text: word, probability }));
+  const isWaiting = isDefault && (routed.data === undefined || routed.isPlaceholderData || candidates === undefined);
+  const read = { tokens: routed.data?.tokens ?? [], candidates: candidates ?? [] };
+  const word = isDefault && !isWaiting ? defaultTarget(read) : null;
+  const chosen = word && { target: { kind: "token" as const, token: word.token }, position: word.position };
+  const explained = isWaiting || request === null ? null : { ...request, ...chosen };
+  const next = word?.position == null ? null : (candidates?.[0] ?? null);
+  const shown = useQuery(circuitQuery(explained));
+  const error = isDefault ? (routed.error ?? predicted.error ?? shown.error) : shown.error;
+  return { explained, next, ...shown, error, isFetching: explained === null || shown.isFetching };
 }
 
-function Circuits({ run }: { readonly run: RunSummary }) {
-  const [params, setParams] = useUrlState(CIRCUIT_PARAMS);
+/** Stops a trace or a check, and whether a check is running. */
+function useStop(run: string) {
+  const queries = useQueryClient();
+  const keys = ["circuit", "circuit-check"].map((kind) => ["run", run, kind]);
+  const stop = () => keys.forEach((queryKey) => void queries.cancelQueries({ queryKey }, { revert: true }));
+  return { stop, isChecking: useIsFetching({ queryKey: ["run", run, "circuit-check"] }) > 0 };
+}
+
+/** What is traced, without a chosen target; null without a prompt. */
+function useRequest(run: RunSummary, params: ViewProps["params"]) {
   const { prompt, layers, target, at, errors, nodes } = params;
   const others = useOtherRuns(run, layers);
   const request = useMemo(
@@ -347,7 +379,40 @@ function Circuits({ run }: { readonly run: RunSummary }) {
           },
     [others, run.name, prompt, target, at, errors, nodes],
   );
-  const { explained, next, data, error, refetch } = useCircuit(request, at === null && target === MOST_PROBABLE);
+  return { others, request };
+}
+
+interface TracingProps {
+  readonly run: RunSummary;
+  readonly of: QueryKey;
+  readonly isFetching: boolean;
+  readonly onRetry: () => void;
+}
+
+/** In place of a circuit that is traced, or whose trace was stopped. */
+function Tracing({ run, of, isFetching, onRetry }: TracingProps) {
+  if (isFetching)
+    return (
+      <PromptLoading run={run} label="Tracing back from the target">
+        <Progress of={of} />
+      </PromptLoading>
+    );
+  return (
+    <EmptyState title="Stopped">
+      <Button onClick={onRetry}>Trace again</Button>
+    </EmptyState>
+  );
+}
+
+function Circuits({ run }: { readonly run: RunSummary }) {
+  const [params, setParams] = useUrlState(CIRCUIT_PARAMS);
+  const { prompt, target, at } = params;
+  const { others, request } = useRequest(run, params);
+  const { explained, next, data, error, refetch, isFetching } = useCircuit(
+    request,
+    at === null && target === MOST_PROBABLE,
+  );
+  const { stop, isChecking } = useStop(run.name);
   const choose = (text: string) => setParams({ prompt: text, target: MOST_PROBABLE, at: null, node: 1 }, "push");
   const draft = usePromptDraft(prompt, choose, null);
   return (
@@ -359,6 +424,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
         action="Trace"
         onSubmit={draft.commit}
         onExample={(example) => choose(continuationPrompt(example))}
+        onStop={prompt !== "" && error === null && (isFetching || isChecking) ? stop : null}
       />
       <Layers run={run} chosen={others ?? []} onChoose={(names) => setParams({ layers: names, node: 1 }, "push")} />
       {prompt === "" && (
@@ -372,7 +438,12 @@ function Circuits({ run }: { readonly run: RunSummary }) {
       )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt !== "" && error === null && (data === undefined || explained === null) && (
-        <PromptLoading run={run} label="Tracing" />
+        <Tracing
+          run={run}
+          of={circuitQuery(explained).queryKey}
+          isFetching={isFetching}
+          onRetry={() => void refetch()}
+        />
       )}
       {error === null && data !== undefined && explained !== null && (
         <CircuitView

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { CircuitGraph, CircuitNode } from "@/api/types";
 
-import { layoutCircuit, neighbour, NODE_HEIGHT, tokenRuns } from "./layout";
+import { layoutCircuit, neighbour, tokenRuns } from "./layout";
 
 const expert = (layer: number, position: number, number: number): CircuitNode => ({
   kind: "expert",
@@ -44,9 +44,10 @@ test.each([340, 640, 980])(
     for (const a of nodes) {
       expect(a.x - a.width / 2).toBeGreaterThanOrEqual(0);
       expect(a.x + a.width / 2).toBeLessThanOrEqual(width);
-      expect(a.y + NODE_HEIGHT / 2).toBeLessThanOrEqual(height);
+      expect(a.y + a.height / 2).toBeLessThanOrEqual(height);
       for (const b of nodes.filter(({ index }) => index > a.index)) {
-        const apart = Math.abs(a.x - b.x) >= (a.width + b.width) / 2 || Math.abs(a.y - b.y) >= NODE_HEIGHT;
+        const apart =
+          Math.abs(a.x - b.x) >= (a.width + b.width) / 2 || Math.abs(a.y - b.y) >= (a.height + b.height) / 2;
         expect(apart).toBe(true);
       }
     }
@@ -63,7 +64,16 @@ test("a graph of many tokens is wider than its box, so that its boxes stay legib
     640,
   );
   expect(width).toBeGreaterThan(640);
-  for (const node of nodes) expect(node.width).toBeGreaterThanOrEqual(88);
+  for (const node of nodes) expect(node.width).toBeGreaterThanOrEqual(116);
+});
+
+test("columns of tokens with experts have one width, and the others leave room to them", () => {
+  const { columns } = layoutCircuit(circuit(9, [expert(2, 1, 1), expert(2, 5, 2), expert(1, 5, 3)]), 900);
+  const [named, others] = [columns.filter(({ label }) => label !== "⋯"), columns.filter(({ label }) => label === "⋯")];
+  expect(new Set(named.map(({ width }) => width)).size).toBe(1);
+  expect(named).toHaveLength(2);
+  expect(others.map(({ width }) => width)).toEqual([24, 24, 24]);
+  expect(others[0]?.text).toBe("␣word2 ␣word3 ␣word4");
 });
 
 test("tokens without experts are joined", () => {

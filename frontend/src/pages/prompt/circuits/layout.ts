@@ -1,23 +1,19 @@
-/** Positions of a circuit's nodes: a column per token, a row per layer, the target on top, as wide as its box. */
+/** Positions of a circuit's nodes: a column per token, all of one width, a row per layer, the target on top. */
 
 import type { CircuitGraph } from "@/api/types";
 
 import { tokenText } from "./circuit";
 
-/**
- * Widths in pixels of a box and its gap. A token gets further boxes side by side while they are at least `usual`, or
- * at least `min` if its stack is higher than `HIGH`.
- */
-const WIDTH = { min: 88, usual: 136, max: 210 } as const;
-const HIGH = 3;
-export const NODE_HEIGHT = 32;
-const GAP = 4;
-const ROW_GAP = 12;
-const TARGET_WIDTH = 210;
+/** Widths in pixels of a box, without its gap. */
+const WIDTH = { min: 116, max: 210 } as const;
+/** Heights of a box with two lines, and with three if it is narrower than `narrow`. */
+const HEIGHT = { two: 38, three: 53, narrow: 160 } as const;
+const GAP = 6;
+const ROW_GAP = 14;
+const TARGET = { width: 210, height: 34 } as const;
 const TOKEN_HEIGHT = 24;
-/** Least width of the tokens between two that have experts, and of their number with its noun. */
-const BETWEEN = 34;
-const NAMED = 78;
+/** Width in place of tokens without an expert. */
+const LEFT_OUT = 24;
 
 export interface Placed {
   readonly index: number;
@@ -25,12 +21,13 @@ export interface Placed {
   readonly x: number;
   readonly y: number;
   readonly width: number;
+  readonly height: number;
 }
 
 interface Column {
   /** A token with experts, or those between two such tokens. */
   readonly text: string;
-  /** The text, or the number of tokens if it is too long. */
+  /** The text, or an ellipsis. */
   readonly label: string;
   readonly x: number;
   readonly width: number;
@@ -87,79 +84,46 @@ export function tokenRuns(graph: CircuitGraph): readonly TokenRun[] {
   return runs;
 }
 
-/** Boxes side by side in each run of tokens: while there is room, the highest stack gets one more, the last one first. */
-function boxesAcross(runs: readonly TokenRun[], room: number): readonly number[] {
-  const largest = runs.map(({ cells }) => Math.max(0, ...cells.map(({ length }) => length)));
-  const across: number[] = largest.map((count) => Math.min(1, count));
-  for (;;) {
-    const heights = largest.map((count, i) => (count === 0 ? 0 : Math.ceil(count / (across[i] ?? 1))));
-    const highest = heights.lastIndexOf(Math.max(...heights));
-    const most = heights[highest] ?? 0;
-    const total = across.reduce((sum, count) => sum + count, 1);
-    if (most <= 1 || total * ((most > HIGH ? WIDTH.min : WIDTH.usual) + GAP) > room) break;
-    across[highest] = (across[highest] ?? 0) + 1;
-  }
-  return across;
-}
-
-/** Columns from left to right. Several tokens are named by their number. */
-function columnsOf(graph: CircuitGraph, runs: readonly TokenRun[], widths: readonly number[]): readonly Column[] {
-  let x = 0;
-  return runs.map(({ positions }, i) => {
-    const width = widths[i] ?? 0;
-    const text = positions.map((position) => tokenText(graph, position)).join(" ");
-    x += width;
-    const label = positions.length === 1 ? text : width < NAMED ? `+${positions.length}` : `${positions.length} tokens`;
-    return { text, label, x: x - width, width };
-  });
-}
-
 /** `available`: width of the box in pixels; the graph is wider only if its boxes would become too narrow. */
 export function layoutCircuit(graph: CircuitGraph, available: number): Layout {
   const runs = tokenRuns(graph);
-  const numBetween = runs.filter(({ cells }) => cells.every(({ length }) => length === 0)).length;
-  const least = Math.min(BETWEEN, available / 20);
-  const room = available - numBetween * least;
-  const across = boxesAcross(runs, room);
-  const total = Math.max(
-    1,
-    across.reduce((sum, count) => sum + count, 0),
-  );
-  const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / total) - GAP));
-  const between = least + Math.max(0, room - total * (nodeWidth + GAP)) / Math.max(1, numBetween);
-  const columns = columnsOf(
-    graph,
-    runs,
-    across.map((boxes) => (boxes === 0 ? between : boxes * (nodeWidth + GAP))),
-  );
-  const { x = 0, width: lastWidth = 0 } = columns.at(-1) ?? {};
-  const width = Math.max(x + lastWidth, TARGET_WIDTH);
-  const last = columns.findLast((_, i) => across[i] !== 0);
-  const end = last === undefined ? width / 2 : last.x + last.width / 2;
-  const placed: Placed[] = [
-    {
-      index: 0,
-      x: Math.min(width - TARGET_WIDTH / 2, Math.max(TARGET_WIDTH / 2, end)),
-      y: NODE_HEIGHT / 2,
-      width: TARGET_WIDTH,
-    },
-  ];
-  const rows: Row[] = [{ title: "Target", y: 0, height: NODE_HEIGHT }];
-  let y = NODE_HEIGHT + ROW_GAP;
+  const largest = runs.map(({ cells }) => Math.max(0, ...cells.map(({ length }) => length)));
+  const count = Math.max(1, largest.filter((boxes) => boxes > 0).length);
+  const room = Math.floor((available - (runs.length - count) * LEFT_OUT) / count);
+  // As many boxes side by side as a column holds, and the highest stack needs.
+  const across = Math.max(1, Math.min(Math.floor(room / (WIDTH.min + GAP)), Math.max(...largest)));
+  const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / across) - GAP));
+  const nodeHeight = nodeWidth < HEIGHT.narrow ? HEIGHT.three : HEIGHT.two;
+  const columnWidth = Math.max(across * (nodeWidth + GAP), Math.min(room, across * (WIDTH.max + GAP)));
+  let end = 0;
+  const columns = runs.map(({ positions }, i): Column => {
+    const text = positions.map((position) => tokenText(graph, position)).join(" ");
+    const width = largest[i] === 0 ? LEFT_OUT : columnWidth;
+    end += width;
+    return { text, label: largest[i] === 0 ? "⋯" : text, x: end - width, width };
+  });
+  const width = Math.max(end, TARGET.width);
+  const last = columns.findLast((_, i) => largest[i] !== 0);
+  const centre = last === undefined ? width / 2 : last.x + last.width / 2;
+  const x = Math.min(width - TARGET.width / 2, Math.max(TARGET.width / 2, centre));
+  const placed: Placed[] = [{ index: 0, x, y: TARGET.height / 2, ...TARGET }];
+  const rows: Row[] = [{ title: "Target", y: 0, height: TARGET.height }];
+  let y = TARGET.height + ROW_GAP;
   graphLayers(graph).forEach(({ layer }, row) => {
-    const stackOf = (i: number) => Math.ceil((runs[i]?.cells[row]?.length ?? 0) / Math.max(1, across[i] ?? 1));
-    const height = Math.max(...runs.map((_, i) => stackOf(i))) * (NODE_HEIGHT + GAP) - GAP;
+    const stack = Math.max(...runs.map(({ cells }) => Math.ceil((cells[row]?.length ?? 0) / across)));
+    const height = stack * (nodeHeight + GAP) - GAP;
     runs.forEach(({ cells }, i) => {
       const indices = cells[row] ?? [];
       const column = columns[i];
       if (column === undefined) return;
-      const perLine = Math.ceil(indices.length / Math.max(1, stackOf(i)));
+      const perLine = Math.ceil(indices.length / Math.max(1, Math.ceil(indices.length / across)));
       indices.forEach((index, number) => {
         placed.push({
           index,
           x: column.x + column.width / 2 + ((number % perLine) - (perLine - 1) / 2) * (nodeWidth + GAP),
-          y: y + NODE_HEIGHT / 2 + Math.floor(number / perLine) * (NODE_HEIGHT + GAP),
+          y: y + nodeHeight / 2 + Math.floor(number / perLine) * (nodeHeight + GAP),
           width: nodeWidth,
+          height: nodeHeight,
         });
       });
     });

@@ -1,6 +1,7 @@
 /** The selected or hovered expert with its effects, its edges and its examples. */
 
 import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
 
 import { directEffectsQuery, topExamplesQuery } from "@/api/queries";
 import type { CircuitCheck, CircuitEdge, CircuitNode, CircuitResponse } from "@/api/types";
@@ -11,13 +12,15 @@ import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
 import { isWholeWord, Promoted } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
-import { Button, LinkButton } from "@/components/ui/button";
+import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";
 
 import { effectText, expertInfo, nodeName, tokenText } from "./circuit";
 
-const EXAMPLES = 4;
+const EXAMPLES = 3;
+/** Edges of each direction before the others are asked for. */
+const EDGES = 5;
 const WRITTEN = 4;
 
 interface PanelProps {
@@ -39,12 +42,14 @@ interface EdgeListProps extends Pick<PanelProps, "response" | "check" | "index" 
 /** Edges to or from an expert, as shares of the later expert's activation. */
 function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps) {
   const { nodes, edges } = response.graph;
-  const rows = edges.flatMap((edge, number) => {
+  const [isAll, setAll] = useState(false);
+  const all = edges.flatMap((edge, number) => {
     const [here, there] = direction === "in" ? [edge.target, edge.source] : [edge.source, edge.target];
     const other = nodes[there];
     return here !== index || other?.kind !== "expert" ? [] : [{ edge, number, there, other }];
   });
-  if (rows.length === 0) return null;
+  if (all.length === 0) return null;
+  const rows = isAll ? all : all.slice(0, EDGES);
   const share = (edge: CircuitEdge, change: number) => {
     const { activation } = nodes[edge.target] ?? {};
     return activation == null ? "" : `${formatSigned((100 * change) / activation, 0)}\u00a0%`;
@@ -82,6 +87,15 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
           </tr>
         ))}
       </tbody>
+      {rows.length < all.length && (
+        <tfoot>
+          <tr>
+            <td colSpan={3}>
+              <GhostButton onClick={() => setAll(true)}>{all.length - rows.length} weaker ones</GhostButton>
+            </td>
+          </tr>
+        </tfoot>
+      )}
     </table>
   );
 }
@@ -181,8 +195,16 @@ export function NodePanel({ response, check, text, index, onSelect, onExplain }:
         </Button>
         {isHere && <PlusButton expert={expert} run={run} />}
       </div>
-      <EdgeList response={response} check={check} index={index} onSelect={onSelect} direction="in" />
-      <EdgeList response={response} check={check} index={index} onSelect={onSelect} direction="out" />
+      {(["in", "out"] as const).map((direction) => (
+        <EdgeList
+          key={`${direction}-${index}`}
+          response={response}
+          check={check}
+          index={index}
+          onSelect={onSelect}
+          direction={direction}
+        />
+      ))}
       {found?.indexed_tokens != null && <Examples run={run} expert={expert} />}
     </section>
   );

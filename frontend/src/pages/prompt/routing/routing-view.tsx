@@ -27,6 +27,7 @@ import {
   heatColumns,
   type HeatRow,
   heatRows,
+  inGroups,
   peakOf,
   type Predicted,
   type Ranking,
@@ -107,7 +108,7 @@ function HeatBar({ response, predicted, locked, shown, total, end, params, setPa
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
         {locked !== undefined && (
           <>
-            by activation × rarity on <TokenChip text={locked.text} />, then{" "}
+            those on <TokenChip text={locked.text} /> first,{" "}
           </>
         )}
         <Term id="specificity">{RANKINGS[params.rank].note}</Term>
@@ -162,8 +163,9 @@ function useHeatRows(response: RoutingResponse, params: RoutingState["params"]) 
   const at = params.lock?.position;
   const shown = useMemo(() => {
     const active = at === undefined ? 0 : rows.filter((row) => row.cells.has(at)).length;
-    return shownRows(tokenFirst(rows, at), columns, Math.max(params.rows, active));
-  }, [rows, columns, params.rows, at]);
+    const chosen = shownRows(tokenFirst(rows, at), columns, Math.max(params.rows, active));
+    return inGroups(chosen, params.rank, at ?? null);
+  }, [rows, columns, params.rows, params.rank, at]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
   return { columns, rows, shown, end };
 }

@@ -2,7 +2,7 @@
 
 import "./difference.css";
 
-import { Fragment, useMemo } from "react";
+import { useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
@@ -13,7 +13,7 @@ import { ScrollBox } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
-import { FoundExpert, isNamed } from "@/pages/prompt/expert-name";
+import { FoundExpert } from "@/pages/prompt/expert-name";
 import { MoreRows } from "@/pages/prompt/routing/foot";
 import { RowHead } from "@/pages/prompt/routing/heat-map/heat-map";
 import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
@@ -21,6 +21,7 @@ import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 
 import {
   alignRoutings,
+  changedWords,
   type DifferenceRow,
   differenceRows,
   firstDifference,
@@ -107,35 +108,49 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
 
 interface FindingProps {
   readonly run: RunSummary;
+  /** Number of experts that differ, and those in the table. */
+  readonly total: number;
   readonly rows: readonly DifferenceRow[];
+  /** Aligned tokens; null for whole texts. */
+  readonly pairs: readonly TokenPair[] | null;
 }
 
-/** The finding: how many experts differ, and for each text the first one, with a clear label if there is one. */
-function Finding({ run, rows }: FindingProps) {
+/** Most changed words with a sentence. */
+const MAX_WORDS = 5;
+
+/** The finding: how many experts differ; for each changed word, or each whole text, an expert that it activates more. */
+function Finding({ run, total, rows, pairs }: FindingProps) {
+  const count = `${formatPlural(total, "expert")} of layer ${run.layer} ${total === 1 ? "differs" : "differ"}.`;
   const firstOf = (side: 1 | -1) => {
-    const ofSide = rows.filter(({ change }) => change * side > 0);
-    return ofSide.find(({ info }) => info !== undefined && isNamed(info)) ?? ofSide[0];
+    const row = rows.find(({ change }) => change * side > 0);
+    return row && { row, value: row.change };
   };
+  const words =
+    pairs === null
+      ? [{ a: "First text", b: "second text", less: firstOf(-1), more: firstOf(1) }]
+      : changedWords(pairs, rows);
+  const told = ({ row, value }: { readonly row: DifferenceRow; readonly value: number }) => (
+    <FoundExpert info={row.info}>
+      {row.expert}, {formatSigned(value, 1)}
+    </FoundExpert>
+  );
   return (
-    <p className="finding">
-      <b>
-        {formatCount(rows.length)} {rows.length === 1 ? "expert of" : "experts of"} layer {run.layer}{" "}
-        {rows.length === 1 ? "differs" : "differ"}.
-      </b>{" "}
-      {rows.length === 0 && "Both texts activate the same experts equally strongly."}
-      {[firstOf(-1), firstOf(1)].map(
-        (row, i) =>
-          row !== undefined && (
-            <Fragment key={row.expert}>
-              {i === 0 ? "More active in the first text: " : "More active in the second: "}
-              <FoundExpert info={row.info}>
-                {row.expert}, {formatSigned(row.change, 1)}
-              </FoundExpert>
-              .{" "}
-            </Fragment>
-          ),
-      )}
-    </p>
+    <div className="finding" role="status">
+      <p>
+        <b>{count}</b> {rows.length === 0 && "Both texts activate the same experts equally strongly."}
+        {words.length > MAX_WORDS && `The first ${MAX_WORDS} of ${words.length} changes:`}
+      </p>
+      {rows.length > 0 &&
+        words.slice(0, MAX_WORDS).map(({ a, b, less, more }, i) => (
+          <p key={i}>
+            <span className="mono down">{a || "nothing"}</span> → <span className="mono up">{b || "nothing"}</span>:{" "}
+            {less !== undefined && <>less {told(less)}</>}
+            {less !== undefined && more !== undefined && ", "}
+            {more !== undefined && <>more {told(more)}</>}
+            {less === undefined && more === undefined && "no shown expert differs"}.
+          </p>
+        ))}
+    </div>
   );
 }
 
@@ -179,7 +194,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
   const end = axisLimit(Math.max(0, ...rows.map(size)));
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Finding run={run} rows={rows} />
+      <Finding run={run} total={rows.length} rows={shown} pairs={isAligned ? pairs : null} />
       <div className="row pane-h">
         <RampLegend
           kind="diverging"

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutingResponse } from "@/api/types";
 
-import { alignRoutings, alignTokens, differenceRows, firstDifference } from "./difference";
+import { alignRoutings, alignTokens, changedWords, differenceRows, firstDifference } from "./difference";
 
 type Active = readonly (readonly [number, number])[];
 const token = (id: number, active: Active, start = false) => ({
@@ -55,6 +55,15 @@ describe("the difference between two routings", () => {
     const [first, second] = differenceRows(pairs, A.experts, "apart");
     expect([first?.a, first?.b, first?.change]).toEqual([3, 4, 1]);
     expect(second?.change).toBe(0);
+  });
+
+  it("names an expert for each changed word, with the number of its cell", () => {
+    const [first, ...others] = changedWords(pairs, differenceRows(pairs, A.experts, "aligned"));
+    expect(others).toEqual([]);
+    expect([first?.a, first?.b]).toEqual(["t2", "t3"]);
+    expect([first?.less?.row.expert, first?.less?.value]).toEqual([7, -2]);
+    expect(first?.more).toBeUndefined();
+    expect(changedWords(alignRoutings(A, A), [])).toEqual([]);
   });
 
   it("is empty for identical texts", () => {

@@ -1,6 +1,7 @@
 /** Differences between the routings of two texts, by expert. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
+import { isNamed } from "@/pages/prompt/expert-name";
 import { rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MAX_SHARED } from "@/pages/prompt/routing/routing-params";
 
@@ -131,6 +132,54 @@ export const firstDifference = (pairs: readonly TokenPair[]): number =>
     0,
     pairs.findIndex(({ a, b }) => a?.id !== b?.id),
   );
+
+interface ChangedExpert {
+  readonly row: DifferenceRow;
+  /** As in the table. */
+  readonly value: number;
+}
+
+/** Neighbouring tokens that differ, as text, and the expert that each text activates more than the other. */
+interface ChangedWords {
+  readonly a: string;
+  readonly b: string;
+  readonly less: ChangedExpert | undefined;
+  readonly more: ChangedExpert | undefined;
+}
+
+const textOf = (pairs: readonly TokenPair[], side: "a" | "b") => pairs.map((pair) => pair[side]?.text ?? "").join("");
+
+/** Of the cells of one sign, that with the largest difference × rarity, or half of it and a clear label. */
+function tellingOf(rows: readonly DifferenceRow[], columns: readonly number[], sign: 1 | -1) {
+  const found = rows
+    .flatMap((row) => {
+      const value = sign * Math.max(0, ...columns.map((column) => sign * (row.cells.get(column) ?? 0)));
+      return value === 0 ? [] : [{ row, value, size: (Math.abs(value) * row.score) / row.largest }];
+    })
+    .toSorted((a, b) => b.size - a.size);
+  const least = (found[0]?.size ?? 0) / 2;
+  return found.find(({ row, size }) => size >= least && row.info !== undefined && isNamed(row.info)) ?? found[0];
+}
+
+/** Each stretch of tokens that differ. `rows`: by score on aligned tokens. */
+export function changedWords(pairs: readonly TokenPair[], rows: readonly DifferenceRow[]): readonly ChangedWords[] {
+  const stretches: number[][] = [];
+  pairs.forEach(({ a, b }, index) => {
+    if (a?.id === b?.id) return;
+    const last = stretches.at(-1);
+    if (last?.at(-1) === index - 1) last.push(index);
+    else stretches.push([index]);
+  });
+  return stretches.map((columns) => {
+    const differing = columns.flatMap((column) => pairs[column] ?? []);
+    return {
+      a: textOf(differing, "a").trim(),
+      b: textOf(differing, "b").trim(),
+      less: tellingOf(rows, columns, -1),
+      more: tellingOf(rows, columns, 1),
+    };
+  });
+}
 
 /** The first rows as a map of the pairs, for a snapshot. */
 export function sharedDifference(run: string, pairs: readonly TokenPair[], rows: readonly DifferenceRow[]) {

@@ -35,6 +35,7 @@ import {
   type Predicted,
   type Ranking,
   RANKINGS,
+  scoreAt,
   visibleColumns,
 } from "./heat-rows";
 
@@ -149,13 +150,15 @@ interface HeatRowProps extends Pick<HeatMapProps, "columns" | "end" | "ranking">
   readonly window: ColumnWindow;
   readonly locked: number | null;
   readonly isLocked: boolean;
+  /** Whether it is the first row that is inactive on the locked token. */
+  readonly isBreak: boolean;
 }
 
 const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
-  const { row, columns, window, end, ranking, locked, isLocked } = props;
+  const { row, columns, window, end, ranking, locked, isLocked, isBreak } = props;
   const digits = cellDigits(end);
   return (
-    <tr className={isLocked ? "rowlk" : undefined}>
+    <tr className={isLocked ? "rowlk" : isBreak ? "break" : undefined}>
       <RowHead {...row} />
       <Cells columns={columns} window={window}>
         {({ position }) => {
@@ -177,7 +180,9 @@ const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
           );
         }}
       </Cells>
-      <td className="sum num">{RANKINGS[ranking].text(row, digits)}</td>
+      <td className="sum num">
+        {ranking === "specific" ? formatFixed(scoreAt(row, locked), 1) : RANKINGS[ranking].text(row, digits)}
+      </td>
     </tr>
   );
 });
@@ -215,8 +220,8 @@ function HeatHead({ columns, window, ranking, locked, predicted }: HeatHeadProps
             </th>
           )}
         </Cells>
-        <th className="num sum" scope="col">
-          {RANKINGS[ranking].header}
+        <th className="num sum" scope="col" aria-sort={ranking === "rarest" ? "ascending" : "descending"}>
+          {RANKINGS[ranking].header} {ranking === "rarest" ? "↑" : "↓"}
         </th>
       </tr>
       <tr className="klr" aria-busy={predicted === undefined}>
@@ -246,7 +251,7 @@ function HeatHead({ columns, window, ranking, locked, predicted }: HeatHeadProps
 
 /** Width in pixels of the labels: what the tokens leave, or the usual width if they leave too little and scroll. */
 const LABELS = { min: 170, usual: 214, max: 520 } as const;
-const SUMS = 58;
+const SUMS = 66;
 
 interface HeatMapProps {
   readonly columns: readonly Column[];
@@ -330,6 +335,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const free = available - (offsets.at(-1) ?? 0) - SUMS;
   const labels = free < LABELS.min ? LABELS.usual : Math.min(LABELS.max, free);
   const locked = lock?.position ?? null;
+  const numActive = locked === null ? -1 : rows.findIndex(({ cells }) => !cells.has(locked));
   useScrollToLock(box, offsets, locked === null ? -1 : columns.findIndex(({ position }) => position === locked));
   const events = useEvents(props);
   return (
@@ -349,7 +355,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
         </colgroup>
         <HeatHead columns={columns} window={window} ranking={ranking} locked={locked} predicted={predicted} />
         <tbody>
-          {rows.map((row) => (
+          {rows.map((row, i) => (
             <HeatRowView
               key={row.expert}
               row={row}
@@ -359,6 +365,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
               ranking={ranking}
               locked={locked}
               isLocked={row.expert === lock?.expert}
+              isBreak={i === numActive && i > 0}
             />
           ))}
         </tbody>

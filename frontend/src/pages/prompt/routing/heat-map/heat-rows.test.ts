@@ -11,10 +11,12 @@ import {
   formatKl,
   heatColumns,
   heatRows,
+  inGroups,
   meanKl,
   mostSpecific,
   routingTable,
   scaleEnd,
+  scoreAt,
   shownRows,
   tokenFirst,
   visibleColumns,
@@ -92,6 +94,28 @@ describe("heat map rows", () => {
     expect(tokenFirst(heatRows(on, experts, "summed"), 1).map((row) => row.expert)).toEqual([2, 1, 3]);
     const [, second] = on;
     expect(second === undefined ? [] : mostSpecific(second.token, experts).map((one) => one.expert)).toEqual([2, 1]);
+  });
+
+  it("are shown by score, those of a locked token first", () => {
+    const shown = (locked: number | null) =>
+      inGroups(heatRows(columns, EXPERTS, "specific"), "specific", locked).map((row) => [
+        row.expert,
+        Number(scoreAt(row, locked).toFixed(2)),
+      ]);
+    const scores = shown(null).map(([, score]) => Number(score));
+    expect(scores).toEqual(scores.toSorted((a, b) => b - a));
+    const on = heatRows(columns, EXPERTS, "specific").filter(({ cells }) => cells.has(3)).length;
+    expect(
+      shown(3)
+        .map(([expert]) => expert)
+        .slice(0, on)
+        .toSorted(),
+    ).toEqual(
+      heatRows(columns, EXPERTS, "specific")
+        .filter(({ cells }) => cells.has(3))
+        .map(({ expert }) => expert)
+        .toSorted(),
+    );
   });
 
   it("break ties by sum, then by id", () => {

@@ -88,7 +88,7 @@ export const RANKINGS = {
     header: "Score",
     text: ({ largest, rarity: rare }) => formatFixed(largest * rare, 1),
     size: ({ largest, rarity: rare }) => largest * rare,
-    note: "the most specific of each token first",
+    note: "by score",
   },
   summed: {
     name: "Sum",
@@ -173,6 +173,17 @@ export function filterByDensity(rows: readonly HeatRow[], density: number): read
 /** Activation × rarity on a token; -1 for the rows that are not active there. */
 const specificity = ({ cells, rarity }: HeatRow, position: number): number =>
   (cells.get(position)?.activation ?? -1) * (cells.has(position) ? rarity : 1);
+
+/** Score of a row: on a token where it is active, else its largest. */
+export const scoreAt = (row: HeatRow, position: number | null): number =>
+  position !== null && row.cells.has(position) ? specificity(row, position) : RANKINGS.specific.size(row);
+
+/** Rows as shown: those that are active on a locked token before the others, each group by its last column. */
+export function inGroups(rows: readonly HeatRow[], ranking: Ranking, locked: number | null): readonly HeatRow[] {
+  const isOn = ({ cells }: HeatRow) => Number(locked !== null && cells.has(locked));
+  const score = (row: HeatRow) => (ranking === "specific" ? scoreAt(row, locked) : 0); // the others are in order
+  return rows.toSorted((a, b) => isOn(b) - isOn(a) || score(b) - score(a));
+}
 
 /** The rows that are active on a token, by activation × rarity there, before the others. */
 export function tokenFirst(rows: readonly HeatRow[], position: number | undefined): readonly HeatRow[] {

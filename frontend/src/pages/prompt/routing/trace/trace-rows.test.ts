@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-import { CELL, cellWidth, fedPercent, leadCells, readCells, strongestFed, traceLayers } from "./trace-rows";
+import { CELL, cellWidth, fedPercent, leadCells, readCells, strongestFed, toldOf, traceLayers } from "./trace-rows";
 
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
 
@@ -56,8 +56,8 @@ test.each([
 });
 
 test("tight cells show all tokens of a text that usual ones would cut", () => {
-  expect(cellWidth(754, 8, CELL.min)).toBe(78);
-  expect(cellWidth(754, 9, CELL.min)).toBe(106);
+  expect(cellWidth(754, 8, CELL.min)).toBe(80);
+  expect(cellWidth(754, 9, CELL.min)).toBe(109);
 });
 
 test("a cell feeds later layers on its own token and after it; small changes are left out", () => {
@@ -71,6 +71,15 @@ test("a cell feeds later layers on its own token and after it; small changes are
   expect(strongestFed(cells, early, [0.001, 9])).toEqual([]);
   expect(strongestFed(cells, { ...early, position: 2 }, [-0.5, 9])).toEqual([]);
   expect(strongestFed(cells, { run: "late", position: 1, expert: 2 }, [-0.5, 9])).toEqual([]);
+});
+
+test("an expert with a clear label is named if its change is at least half of the largest", () => {
+  const fed = (expert: number, share: number, isNamed: boolean) => ({
+    ...{ run: "late", position: 1, expert, change: share, share, isNamed },
+  });
+  expect(toldOf([fed(1, 0.3, false), fed(2, -0.2, true)])?.expert).toBe(2);
+  expect(toldOf([fed(1, 0.5, false), fed(2, 0.2, true)])?.expert).toBe(1);
+  expect(toldOf([])).toBeUndefined();
 });
 
 test.each([

@@ -2,6 +2,7 @@
 
 import type { RunRouting, RunSummary } from "@/api/types";
 import { formatSigned } from "@/lib/text/format";
+import { isNamed } from "@/pages/prompt/expert-name";
 import {
   type Column,
   filterByDensity,
@@ -80,7 +81,7 @@ export const sharedLayers = (columns: readonly Column[], layers: readonly TraceL
 });
 
 /** Width in pixels of a cell of the table, of the gap beside it, and of the column before the first one. */
-export const CELL = { min: 96, narrow: 84, tight: 76, gap: 6, head: 82 } as const;
+export const CELL = { min: 96, narrow: 84, tight: 76, gap: 6, head: 60 } as const;
 
 /**
  * Width of the cells in a box: the tokens share it if tight cells hold them, else as many of them as it can hold, so that
@@ -98,7 +99,13 @@ export interface Fed extends TracedCell {
   readonly change: number;
   /** Relative to the cell's activation. */
   readonly share: number;
+  /** Whether the cell's expert has a label that is not weak. */
+  readonly isNamed: boolean;
 }
+
+/** The change to tell of: the largest one, or one at least half as large of an expert with a clear label. */
+export const toldOf = (fed: readonly Fed[]): Fed | undefined =>
+  fed.find(({ share, isNamed: clear }) => clear && 2 * Math.abs(share) >= Math.abs(fed[0]?.share ?? 0)) ?? fed[0];
 
 /** For example `+7.6 %`, of the cell's activation. */
 export const fedPercent = ({ share }: Pick<Fed, "share">) =>
@@ -119,6 +126,7 @@ interface ReadCell extends TracedCell {
   readonly activation: number;
   /** Share × rarity. */
   readonly specific: number;
+  readonly isNamed: boolean;
 }
 
 /** The strongest expert of each layer and token, with its activation. */
@@ -128,19 +136,19 @@ export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>
       [...tokens].flatMap(([position, [first]]): readonly ReadCell[] => {
         if (first === undefined) return [];
         const { row, cell } = first;
-        return [
-          { run, layer, position, expert: row.expert, activation: cell.activation, specific: cell.share * row.rarity },
-        ];
+        const { expert, info, rarity } = row;
+        const specific = cell.share * rarity;
+        return [{ run, layer, position, expert, activation: cell.activation, specific, isNamed: isNamed(info) }];
       }),
     )
     .slice(0, MAX_READ);
 
-/** The cells below the last layer with the largest share × rarity, while no cell is chosen. */
+/** The cells below the last layer with a clear label, then those with the largest share × rarity, while none is chosen. */
 export function leadCells(cells: readonly ReadCell[]): readonly TracedCell[] {
   const last = Math.max(...cells.map(({ layer }) => layer));
   const below = cells.filter(({ layer }) => layer < last);
   if (cells.filter(({ layer }) => layer === last).length > MAX_LED_TOKENS) return [];
-  return below.toSorted((a, b) => b.specific - a.specific).slice(0, MAX_LEADS);
+  return below.toSorted((a, b) => Number(b.isNamed) - Number(a.isNamed) || b.specific - a.specific).slice(0, MAX_LEADS);
 }
 
 /**
@@ -154,10 +162,10 @@ export function strongestFed(
 ): readonly Fed[] {
   const own = cells.find((cell) => cell.run === run)?.layer ?? Infinity;
   const fed = cells
-    .flatMap(({ layer, activation, run: later, position, expert }, index): readonly Fed[] => {
+    .flatMap(({ layer, activation, run: later, position, expert, isNamed: clear }, index): readonly Fed[] => {
       const change = -(changes[index] ?? 0);
       return layer > own && position >= from
-        ? [{ run: later, position, expert, change, share: change / activation }]
+        ? [{ run: later, position, expert, change, share: change / activation, isNamed: clear }]
         : [];
     })
     .sort((a, b) => Math.abs(b.share) - Math.abs(a.share));

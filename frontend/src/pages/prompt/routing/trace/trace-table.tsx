@@ -106,7 +106,7 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
         if (column === undefined) return;
         const isCell = layer !== undefined && traced !== undefined;
         const index = element.closest<HTMLTableCellElement>("td, th")?.cellIndex ?? 0;
-        const lowest = element.closest("table")?.tFoot?.rows[0]?.cells[index];
+        const lowest = [...(element.closest("table")?.tBodies[0]?.rows ?? [])].at(-1)?.cells[index];
         showTip(
           element,
           isCell ? (
@@ -177,7 +177,7 @@ export function TraceTable(props: TraceTableProps) {
       <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
         <thead>
           <tr>
-            <td />
+            <td>Layer</td>
             {columns.map(({ position, token }) => (
               <th key={position} scope="col" className={position === current ? "lk" : undefined}>
                 <button type="button" data-position={position} aria-pressed={position === current}>
@@ -186,12 +186,23 @@ export function TraceTable(props: TraceTableProps) {
               </th>
             ))}
           </tr>
+          <tr className="traced-next">
+            <th scope="row">
+              <Term id="traced_next">
+                Next<span className="sr"> token</span>
+              </Term>
+            </th>
+            {cells((position) => (
+              <NextToken token={predicted?.[position]} layers={layers.length} />
+            ))}
+          </tr>
         </thead>
         <tbody>
           {layers.map((layer) => (
             <tr key={layer.run}>
               <th scope="row" title={layer.run}>
-                Layer {layer.layer}
+                <span className="sr">Layer </span>
+                {layer.layer}
               </th>
               {cells((position) => (
                 <Cell layer={layer} position={position} chosen={chosen} fed={fed} />
@@ -199,16 +210,6 @@ export function TraceTable(props: TraceTableProps) {
             </tr>
           ))}
         </tbody>
-        <tfoot>
-          <tr>
-            <th scope="row">
-              <Term id="traced_next">Next token</Term>
-            </th>
-            {cells((position) => (
-              <NextToken token={predicted?.[position]} layers={layers.length} />
-            ))}
-          </tr>
-        </tfoot>
       </table>
     </ScrollBox>
   );

@@ -27,6 +27,7 @@ import {
   readCells,
   sharedLayers,
   strongestFed,
+  toldOf,
   TRACED_EXPERTS,
   type TracedCell,
   type TraceLayer,
@@ -68,7 +69,7 @@ function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCel
     if (sources.length === 0) return { cell: null, fed: NONE };
     if (data === undefined) return { cell: chosen, fed: undefined };
     const found = sources.map((cell, i) => ({ cell, fed: strongestFed(cells, cell, data[i]?.activations ?? []) }));
-    const size = ({ fed: [first] }: (typeof found)[number]) => Math.abs(first?.share ?? 0);
+    const size = ({ fed }: (typeof found)[number]) => Math.abs(toldOf(fed)?.share ?? 0);
     return found.toSorted((a, b) => size(b) - size(a))[0] ?? { cell: null, fed: NONE };
   }, [sources, data, chosen, cells]);
   return { feeds, error };
@@ -157,7 +158,7 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
     );
   };
   const { cell, fed } = feeds;
-  const [first] = fed ?? [];
+  const first = toldOf(fed ?? []);
   if (error !== null) return <p className="bad finding">{messageOf(error)}</p>;
   return (
     <p className="finding" role="status">
