@@ -63,7 +63,7 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(heat_map(page)).to_be_visible()
     page.get_by_role("link", name="Layers", exact=True).click()
     trace = page.get_by_role("table", name="Strongest expert, layers by tokens")
-    expect(trace.get_by_role("rowheader")).to_have_text(["Layer 3", "Layer 1", "Next token"])
+    expect(trace.get_by_role("rowheader")).to_have_text(["Next token", "Layer 3", "Layer 1"])
     layers = page.get_by_role("group", name="Layers")
     expect(layers.get_by_role("button", name="Layer 3")).to_be_disabled()
     layers.get_by_role("button", name="Layer 1").click()

@@ -161,6 +161,7 @@ def test_going_back_restores_the_scroll_position(page: Page) -> None:
 
 
 def test_a_lasso_selection_filters_the_table(experts: Page) -> None:
+    experts.get_by_text("Map of all experts").click()
     plane = experts.locator(".overview .js-plotly-plot .nsewdrag").first
     expect(plane).to_be_visible()
     area = plane.bounding_box()
