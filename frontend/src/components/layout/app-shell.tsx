@@ -77,7 +77,7 @@ function ShortcutGroup({ where }: { readonly where: string }) {
       <h3>{where}</h3>
       <dl>
         {IDS.filter((id) => SHORTCUTS[id].where === where).map((id) => (
-          <div key={id}>
+          <div key={id} className="row">
             <dt>{SHORTCUTS[id].what}</dt>
             <dd>
               <kbd>{keyCap(id)}</kbd>
@@ -94,7 +94,7 @@ function ShortcutsDialog({ isOpen, onOpenChange }: DialogState) {
   return (
     <Overlay isOpen={isOpen} onOpenChange={onOpenChange}>
       <Dialog className="shortcuts">
-        <header>
+        <header className="row">
           <Heading slot="title">Keyboard shortcuts</Heading>
           <Button variant="ghost" icon="close" aria-label="Close" onClick={() => onOpenChange(false)} />
         </header>

@@ -162,7 +162,7 @@ function Progress({ run }: { readonly run: RunSummary }) {
   const secondsLeft = rate > 0 ? (run.target_tokens - run.trained_tokens) / rate : null;
   return (
     <div className="run-progress">
-      <div className="run-progress-numbers">
+      <div className="row ink2">
         <b>{formatCompact(run.trained_tokens)}</b>
         <span>of {formatCompact(run.target_tokens)} tokens</span>
         <span className="grow" />

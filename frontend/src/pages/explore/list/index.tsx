@@ -194,7 +194,7 @@ function NameAndNote({ run, data }: ListHeadProps) {
           onSave={(text) => update.mutate({ note: text ?? "" }, { onSuccess: close })}
         />
       ) : (
-        <p className="list-note">
+        <p className="row list-note">
           {data.list.note ?? <span className="dim">No description</span>}{" "}
           <GhostButton icon="edit" onClick={() => setEditing("note")}>
             {data.list.note === null ? "Add description" : "Edit"}
