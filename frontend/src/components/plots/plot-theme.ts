@@ -58,7 +58,6 @@ const ROLE_STYLES: Readonly<Record<string, RoleStyle>> = {
   "this-run": { colour: "accent", width: 2 },
   raw: { colour: "accent", width: 1, opacity: 0.35 },
   expert: { colour: "mark", width: 1 },
-  labelled: { colour: "ink", width: 1.5 },
   reference: { colour: "ink3", width: 1 },
 };
 
@@ -78,8 +77,6 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
   const colour = palette[style.colour];
   const marker = raw.marker ?? {};
   const line = raw.line ?? {};
-  const isHollow = trace.role === "labelled";
-  const outline = isHollow ? { line: { color: colour, width: 1.5 } } : {};
   return {
     hoverlabel: { align: "left" },
     ...raw,
@@ -88,14 +85,9 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
     marker: {
       ...(trace.role === "expert" && { opacity: 0.7 }),
       ...marker,
-      color: isHollow ? palette.surface : colour,
-      ...outline,
+      color: colour,
     },
     ...(trace.type.startsWith("scatter") && { line: { width: style.width, ...line, color: colour } }),
-    ...(isHollow && {
-      selected: { textfont: { color: palette.ink }, marker: { opacity: 1 } },
-      unselected: { textfont: { color: palette.ink }, marker: { opacity: 1 } },
-    }),
     ...(trace.role === "expert" && {
       selected: { marker: { color: palette.accent, opacity: 1 } },
       unselected: { marker: { opacity: 0.4 } },
@@ -131,11 +123,6 @@ function themedAnnotations(raw: unknown, palette: Palette): object[] {
     ...escapeFields(annotation, ANNOTATION_TEXTS),
     // A background keeps the axis title readable on the grid lines.
     ...(annotation.name === "corner" && { bgcolor: palette.surface, borderpad: 1 }),
-    ...(annotation.name === "name" && {
-      bgcolor: palette.surface,
-      arrowcolor: palette.ink3,
-      font: { color: palette.ink, size: 13 },
-    }),
   }));
 }
 

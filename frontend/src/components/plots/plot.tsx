@@ -1,6 +1,6 @@
 /** A Plotly figure. Plotly is a separate chunk, loaded with the first figure. */
 
-import type { ClickAnnotationEvent, Config, PlotlyHTMLElement, PlotMouseEvent, PlotSelectionEvent } from "plotly.js";
+import type { Config, PlotlyHTMLElement, PlotMouseEvent, PlotSelectionEvent } from "plotly.js";
 import { useEffect, useMemo, useRef, useState } from "react";
 
 import type { FigureData } from "@/api/types";
@@ -68,11 +68,6 @@ function listen(element: PlotlyHTMLElement, listeners: { readonly current: Liste
   element.on("plotly_click", (event: PlotMouseEvent) => {
     const point = event.points[0];
     if (point !== undefined) listeners.current.onClick?.(pointOf(point));
-  });
-  // A click on the name of a point is a click on the point. Plotly’s event contains the whole annotation.
-  element.on("plotly_clickannotation", ({ annotation }: ClickAnnotationEvent) => {
-    const { x, y, customdata } = annotation as { x?: unknown; y?: unknown; customdata?: unknown };
-    if (customdata !== undefined) listeners.current.onClick?.(pointOf({ x, y, customdata }));
   });
 }
 
