@@ -17,52 +17,191 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mxd.trainer.errors import UserError
+from mxd.trainer.data.readers import file_errors
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig
-from mxd.trainer.experimental.passages import EncodedTexts, Passage, drop_overlapping, encode, score_all, variations_of
 from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import prompt_ids, start_token_id
 from mxd.trainer.layers.mxd import MxD, centre_weight
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, copy_tokenizer, runs_folder
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.storage.run_sets import check_compatible_runs
-from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
+from mxd.trainer.utils.bootstrap import Bootstrap, Floats
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.devices import in_float64
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
 from mxd.trainer.utils.files import atomic_directory, atomic_write, finite
 
-RESULT_FILE = "protection.json"
-"""Measurements, in the folder of each new run. They contain no part of a passage."""
-RESAMPLES = 1000
-UNPROTECTED = "unprotected"
-"""Kind of the variation that holds passages to be left alone."""
-TOP_TOKENS = 5
-MICROBATCH_TEXTS = 8
-"""Texts per forward and backward pass, which bounds memory."""
-GATE = "gate."
-SCALINGS = "scaling_NO"
+# ---------------------------------------------------------------- passages
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Function of logits [P, V] and next tokens [P] that returns losses [P]."""
+MAX_PASSAGES = 5000
+BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
+SKIPPED_PART = 3
+"""The variation ``later beginning`` skips one of this many parts of a passage's words."""
+OVERLAP_TOKENS = 8
+"""Number of consecutive tokens that a sequence shares with a passage if it overlaps."""
+
+NotBlank = Annotated[str, Field(pattern=r"\S")]
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Passage:
+    """A text on which predictions should become uncertain, and paraphrases of it."""
+
+    text: NotBlank
+    paraphrases: tuple[NotBlank, ...] = ()
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Token ids of texts, with a start token, padded to equal length."""
+
+    ids_ST: Tensor
+    """Token ids, padded with the start token on the right, where attention does not see it."""
+    is_scored_ST: Tensor
+    """Mask of positions whose next-token prediction is scored."""
+
+    def __len__(self) -> int:
+        return len(self.ids_ST)
+
+    @property
+    def predictions(self) -> int:
+        """Number of scored predictions."""
+        return int(self.is_scored_ST.sum())
+
+    def select(self, rows: slice) -> EncodedTexts:
+        """A slice of the texts."""
+        return EncodedTexts(self.ids_ST[rows], self.is_scored_ST[rows])
+
+
+def read_passages(path: Path) -> list[Passage]:
+    """Read passages: paragraphs of a .txt file, or a .jsonl file of objects with ``text`` and optional ``paraphrases``.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UserError: the file is of another kind, damaged or empty, or has too many passages.
+    """
+    path = path.expanduser()
+    if not path.is_file():
+        raise NotFoundError(f"There is no file {path}. Give --passages a .txt or .jsonl file.")
+    if path.suffix not in (".txt", ".jsonl"):
+        raise UserError(
+            f"{path} is neither .txt nor .jsonl. Give a .txt file with blank lines between passages, or a .jsonl file."
+        )
+    try:
+        with file_errors(path), path.open(encoding="utf-8", newline="") as file:
+            text = file.read()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
+    passages = []
+    if path.suffix == ".txt":
+        passages = [Passage(part.strip()) for part in BLANK_LINES.split(text) if part.strip()]
+    for number, line in enumerate(text.split("\n") if path.suffix == ".jsonl" else (), start=1):
+        try:
+            passages += [TypeAdapter(Passage).validate_json(line)] if line.strip() else []
+        except ValidationError as error:
+            raise UserError(
+                f'Line {number} of {path} is not a passage. Write {{"text": "…"}}, optionally with "paraphrases": '
+                '["…"].'
+            ) from error
+    unique = list(dict.fromkeys(passages))
+    if not unique:
+        raise UserError(f"{path} holds no passages.")
+    if len(unique) > MAX_PASSAGES:
+        raise UserError(f"{path} holds {len(unique):,} passages. At most {MAX_PASSAGES:,} can be protected together.")
+    return unique
+
+
+def encode(
+    language_model: LanguageModel, texts: Sequence[str], skip_tokens: int, start_token: str | None = None
+) -> EncodedTexts:
+    """Tokenise texts. All predictions count except the first ``skip_tokens`` and the one after the last token.
+
+    ``start_token`` is the one of the runs; by default, that of the language model.
+
+    Raises:
+        TooLongError: a text exceeds the context length.
+        UserError: a text is too short to have scored predictions.
+    """
+    rows = [prompt_ids(language_model, text, start_token=start_token) for text in texts]
+    for row, text in zip(rows, texts, strict=True):
+        if len(row) < skip_tokens + 2:
+            raise UserError(
+                f"The passage {text[:40]!r} has {len(row) - 1} tokens, of which the first {skip_tokens} are not "
+                "protected. Make it longer, or lower --skip-tokens."
+            )
+    longest, padding = max(map(len, rows)), start_token_id(language_model.tokenizer)
+    ids_ST = torch.tensor([row + [padding] * (longest - len(row)) for row in rows])
+    position_T, lengths_S = torch.arange(longest), torch.tensor([len(row) for row in rows])
+    return EncodedTexts(ids_ST, (position_T >= skip_tokens) & (position_T < lengths_S.unsqueeze(1) - 1))
+
+
+def variations_of(passages: Sequence[Passage]) -> dict[str, list[str]]:
+    """Variations of the passages by kind: the given paraphrases and two automatic ones.
+
+    ``later beginning`` drops the first third of the words. ``swapped case`` swaps the case of every letter.
+    """
+    given = [text for passage in passages for text in passage.paraphrases]
+    words = [passage.text.split(" ") for passage in passages]
+    shortened = [" ".join(part[max(1, len(part) // SKIPPED_PART) :]) for part in words]
+    automatic = {
+        "later beginning": [text for text in shortened if text],
+        "swapped case": [text for passage in passages if (text := passage.text.swapcase()) != passage.text],
+    }
+    return {kind: texts for kind, texts in ({"given": given} | automatic).items() if texts}
+
+
+def drop_overlapping(ids_SL: Tensor, passages: EncodedTexts) -> Tensor:
+    """Drop the sequences that share tokens with a passage, because the two losses would conflict on them."""
+    lengths = passages.is_scored_ST.long() * torch.arange(1, passages.ids_ST.shape[1] + 1)
+    protected = {
+        tuple(row[start : start + OVERLAP_TOKENS])
+        for row, last in zip(passages.ids_ST.tolist(), lengths.amax(1).tolist(), strict=True)
+        for start in range(1, last + 2 - OVERLAP_TOKENS)
+    }
+    disjoint = [
+        index
+        for index, row in enumerate(ids_SL.tolist())
+        if not any(
+            tuple(row[start : start + OVERLAP_TOKENS]) in protected for start in range(len(row) - OVERLAP_TOKENS + 1)
+        )
+    ]
+    return ids_SL[disjoint]
+
+
+def score_all(ids_SL: Tensor) -> EncodedTexts:
+    """Sequences of equal length whose predictions are all scored."""
+    is_scored_SL = torch.ones_like(ids_SL, dtype=torch.bool)
+    is_scored_SL[:, -1] = False
+    return EncodedTexts(ids_SL, is_scored_SL)
 
 
 # ---------------------------------------------------------------- model and losses
+
+MICROBATCH_TEXTS = 8
+"""Texts per forward and backward pass, which bounds memory."""
+GATE, SCALINGS = "gate.", "scaling_NO"
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Function of logits [P, V] and next tokens [P] that returns losses [P]."""
 
 
 def next_token_loss(logits_PV: Tensor, next_P: Tensor) -> Tensor:
@@ -105,26 +244,6 @@ class ReplacementModel:
         return [
             parameter for layer in self.layers.values() for parameter in layer.parameters() if parameter.requires_grad
         ]
-
-    def take_step(self, optimizer: torch.optim.Optimizer, gradients: Sequence[Tensor]) -> None:
-        """Change the trainable parameters by their gradients."""
-        for parameter, gradient in zip(self.trainable_parameters(), gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-
-    def _changing(self) -> list[Tensor]:
-        """The trainable parameters, then the centres of the mixing, which are the only buffers."""
-        return [*self.trainable_parameters(), *(centre for layer in self.layers.values() for centre in layer.buffers())]
-
-    def load(self, values: Sequence[Tensor]) -> None:
-        """Set the trainable parameters and the centres to those of a ``snapshot``."""
-        with torch.no_grad():
-            for tensor, value in zip(self._changing(), values, strict=True):
-                tensor.copy_(value)
-
-    def snapshot(self) -> list[Tensor]:
-        """Copies of the trainable parameters, then of the centres."""
-        return [tensor.detach().clone() for tensor in self._changing()]
 
     @contextmanager
     def following(self, step: int) -> Iterator[ReplacementModel]:
@@ -191,102 +310,13 @@ def combine_gradients(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[
     return [a - of_other * b + b - of_first * a for a, b in zip(first, other, strict=True)]
 
 
-# ---------------------------------------------------------------- results
-
-
-@dataclass(frozen=True)
-class Confidence:
-    """Mean confidence over predictions. Uniform predictions have distance 0 and entropy 1."""
-
-    predictions: int
-    """Number of predictions."""
-    confidence_distance: float
-    """Largest probability minus 1/V, at least 0."""
-    entropy: float
-    """Entropy divided by ln V."""
-    top_five: float
-    """Summed probability of the five most probable tokens."""
-    true_token: float
-    """Probability of the actual next token."""
-
-
-@dataclass(frozen=True)
-class ConfidenceComparison:
-    """Confidence on the same texts with the original runs and with the new runs."""
-
-    before: Confidence
-    after: Confidence
-
-
-@dataclass(frozen=True)
-class EvalPoint:
-    """Measurements at a step, by which the best step is selected."""
-
-    step: int
-    protected: Confidence
-    loss_increase: float
-    """Loss increase on the validation part over the original runs, in nats per token."""
-
-
-@dataclass(frozen=True)
-class Relearning:
-    """Confidence on the passages that the attacker does not have."""
-
-    steps: int
-    passages: int
-    """Number of measured passages. The attacker fine-tunes on the others."""
-    original: Confidence
-    """Original runs, no attack."""
-    protected: Confidence
-    """Protected runs, no attack."""
-    attacked: Confidence
-    """Protected runs after the attack."""
-    original_attacked: Confidence
-    """Original runs after the same attack: the baseline for what the attacker's half reveals."""
-
-
-@dataclass(frozen=True)
-class RetainLoss:
-    """Loss on the test part of the retain set, in nats per token."""
-
-    tokens: int
-    left_out: int
-    """Number of dropped sequences, which overlap with a passage."""
-    original: float
-    """Loss of the original model."""
-    before: float
-    """Loss with the original runs."""
-    after: float
-    """Loss with the new runs."""
-    loss_increase: Interval
-    """Paired difference of after and before."""
-    confidence: ConfidenceComparison
-
-
-@dataclass(frozen=True)
-class PrivacyResult:
-    """Measurements of runs that were fine-tuned jointly for privacy."""
-
-    runs: tuple[str, ...]
-    """Names of the new runs."""
-    parents: tuple[str, ...]
-    theta: float
-    learning_rate: float
-    vocabulary: int
-    passages: int
-    steps: int
-    """Number of steps taken."""
-    best_step: int
-    """Step whose weights are saved."""
-    eval_points: tuple[EvalPoint, ...]
-    protected: ConfidenceComparison
-    variations: dict[str, ConfidenceComparison]
-    """Confidence on variations of the passages, by kind; see ``variations_of``."""
-    retained: RetainLoss
-    relearning: Relearning | None
-
-
 # ---------------------------------------------------------------- measurements
+
+TOP_TOKENS = 5
+Confidence = dict[str, float]
+"""Number of ``predictions``, and means over them: ``confidence_distance``, the largest probability minus 1/V, at least
+0; ``entropy`` divided by ln V; ``top_five``, the summed probability of the five most probable tokens; ``true_token``,
+the probability of the actual next token. Uniform predictions have distance 0 and entropy 1."""
 
 
 @torch.no_grad()
@@ -300,7 +330,9 @@ def measure_confidence(model: ReplacementModel, texts: EncodedTexts) -> Confiden
         entropy_P = torch.special.entr(p_PV).sum(-1) / math.log(vocabulary)
         true_P = p_PV.gather(1, next_P.unsqueeze(1)).squeeze(1)
         rows.append(torch.stack([distance_P, entropy_P, top_PK.sum(1), true_P], dim=1))
-    return Confidence(texts.predictions, *torch.cat(rows).cpu().double().mean(0).tolist())
+    names = ("confidence_distance", "entropy", "top_five", "true_token")
+    means = torch.cat(rows).cpu().double().mean(0).tolist()
+    return {"predictions": texts.predictions, **dict(zip(names, means, strict=True))}
 
 
 @torch.no_grad()
@@ -310,85 +342,76 @@ def text_losses(model: ReplacementModel, texts: EncodedTexts) -> Floats:
     return np.asarray(losses.cpu().double().view(len(texts), -1).mean(1).numpy())
 
 
-# ---------------------------------------------------------------- optimisation
+# ---------------------------------------------------------------- fine-tuning
+
+RESULT_FILE = "protection.json"
+"""Measurements, in the folder of each new run. They contain no part of a passage."""
+RESAMPLES = 1000
+UNPROTECTED = "unprotected"
+"""Kind of the variation that holds passages to be left alone."""
+Measured = dict[str, Any]
+"""Measurements, as in ``RESULT_FILE``."""
 
 
-@dataclass(frozen=True)
-class PrivacyData:
-    """The passages, and three disjoint parts of the retain set, each [S, L] token ids."""
-
-    passages: EncodedTexts
-    train_SL: Tensor
-    """Sequences whose loss is part of the objective."""
-    validation_SL: Tensor
-    """Sequences for selecting the best step."""
-    test_SL: Tensor
-    """Sequences for the final measurements."""
-
-    @classmethod
-    def split(cls, passages: EncodedTexts, ids_SL: Tensor) -> PrivacyData:
-        """Use half of the retain set for training, an eighth for validation and the rest for testing. Raises UserError
-        if the retain set is too small."""
-        half, eighth = len(ids_SL) // 2, len(ids_SL) // 8
-        if not eighth:
-            raise UserError(
-                f"The retain set has {len(ids_SL)} sequences without a part of a passage, but at least 8 are needed. "
-                "Give more text, or a larger --tokens."
-            )
-        train_SL, validation_SL, test_SL = ids_SL.split([half, eighth, len(ids_SL) - half - eighth])
-        return cls(passages, train_SL, validation_SL, test_SL)
-
-    def retain_batch(self, tokens: int, step: int) -> EncodedTexts:
-        """About ``tokens`` tokens of the training part, in cycles over the steps."""
-        count = max(1, tokens // self.train_SL.shape[1])
-        indices = torch.arange(step * count, (step + 1) * count) % len(self.train_SL)
-        return score_all(self.train_SL[indices.unique()])
+def _take_step(model: ReplacementModel, optimizer: torch.optim.Optimizer, gradients: Sequence[Tensor]) -> None:
+    for parameter, gradient in zip(model.trainable_parameters(), gradients, strict=True):
+        parameter.grad = gradient
+    optimizer.step()
 
 
 def optimise(
-    model: ReplacementModel, data: PrivacyData, config: ProtectConfig, callbacks: Callbacks = NO_CALLBACKS
-) -> tuple[EvalPoint, tuple[EvalPoint, ...]]:
-    """Train C and the gates of a model, and load the best step. Return its measurements, and those of all checks.
-    Raises UserError if a loss is NaN or infinite, or no step is better than the original runs."""
-    validation = score_all(data.validation_SL)
+    model: ReplacementModel,
+    passages: EncodedTexts,
+    train_SL: Tensor,
+    validation: EncodedTexts,
+    config: ProtectConfig,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> tuple[ReplacementModel, Measured, list[Measured]]:
+    """Train C and the gates of a model. Return a copy of it at the best step, and the measurements of this and of all
+    checks: ``step``, confidence on the ``protected`` passages, and ``loss_increase`` on the validation texts over the
+    original runs, in nats per token. Raises UserError if a loss is NaN or infinite, or no step is better than the
+    original runs."""
     optimizer = torch.optim.Adam(model.trainable_parameters(), lr=config.learning_rate)
     initial_loss = float(text_losses(model, validation).mean())
-    points = [EvalPoint(0, measure_confidence(model, data.passages), 0.0)]
-    best, weights = points[0], model.snapshot()
+    each = max(1, config.batch_tokens // train_SL.shape[1])
+    best: Measured = {"step": 0, "protected": measure_confidence(model, passages), "loss_increase": 0.0}
+    best_model, points = model, [best]
     for step in range(1, config.steps + 1):
         callbacks.check_cancelled("Cancelled; nothing was written.")
-        passage_loss, passage_gradients = model.gradient(data.passages, kl_from_uniform, config.theta)
+        passage_loss, passage_gradients = model.gradient(passages, kl_from_uniform, config.theta)
         with model.following(step - 1) as followed:
-            batch = data.retain_batch(config.batch_tokens, step - 1)
+            chosen = torch.arange((step - 1) * each, step * each) % len(train_SL)  # in cycles over the steps
+            batch = score_all(train_SL[chosen.unique()])
             retain_loss, retain_gradients = followed.gradient(batch, next_token_loss, 1 - config.theta)
         if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
             raise UserError(f"The loss at step {step} is not finite. Lower --learning-rate.")
-        model.take_step(optimizer, combine_gradients(passage_gradients, retain_gradients))
+        _take_step(model, optimizer, combine_gradients(passage_gradients, retain_gradients))
         if step % config.check_every == 0 or step == config.steps:
-            loss_increase = float(text_losses(model, validation).mean()) - initial_loss
-            points.append(EvalPoint(step, measure_confidence(model, data.passages), loss_increase))
-            is_lower = points[-1].protected.confidence_distance < best.protected.confidence_distance
-            if is_lower and loss_increase <= config.max_added_loss:
-                best, weights = points[-1], model.snapshot()
-        distance, increase = points[-1].protected.confidence_distance, points[-1].loss_increase
+            increase = float(text_losses(model, validation).mean()) - initial_loss
+            confidence = measure_confidence(model, passages)
+            points.append({"step": step, "protected": confidence, "loss_increase": increase})
+            is_lower = confidence["confidence_distance"] < best["protected"]["confidence_distance"]
+            if is_lower and increase <= config.max_added_loss:
+                best, best_model = points[-1], model.copy()
+        distance, increase = points[-1]["protected"]["confidence_distance"], points[-1]["loss_increase"]
         note = f"confidence distance {distance:.3f}, {increase:+.3f} nats elsewhere"
         callbacks.on_progress(step, config.steps, note)
     callbacks.check_cancelled("Cancelled; nothing was written.")
-    if best.step == 0:
+    if best["step"] == 0:
         raise UserError(
             f"No step reduced the confidence on the passages within a loss increase of {config.max_added_loss:g} nats "
             f"elsewhere. The last step has a confidence distance of {distance:.3f} and {increase:+.3f} nats. Raise "
             "--max-added-loss, or lower --theta or --learning-rate."
         )
-    model.load(weights)
-    return best, tuple(points)
+    return best_model, best, points
 
 
 def relearn(
     original: ReplacementModel, protected: ReplacementModel, passages: EncodedTexts, config: ProtectConfig
-) -> Relearning | None:
-    """Fine-tune C and the gates on every other passage, as an attacker with the weights could, at a fixed centre. None
-    with fewer than two passages or with ``attack_steps`` 0."""
+) -> Measured | None:
+    """Fine-tune C and the gates on every other passage, as an attacker with the weights could, at a fixed centre, and
+    measure the confidence on the others. The original runs after the same attack are the baseline for what the
+    attacker's half reveals. None with fewer than two passages or with ``attack_steps`` 0."""
     known, unknown = passages.select(slice(0, None, 2)), passages.select(slice(1, None, 2))
     if not len(unknown) or not config.attack_steps:
         return None
@@ -397,22 +420,13 @@ def relearn(
         model = model.copy()
         optimizer = torch.optim.Adam(model.trainable_parameters(), lr=config.learning_rate)
         for _ in range(config.attack_steps):
-            model.take_step(optimizer, model.gradient(known, next_token_loss, 1.0)[1])
+            _take_step(model, optimizer, model.gradient(known, next_token_loss, 1.0)[1])
         return model
 
-    models = (original, protected, attacked(protected), attacked(original))
-    return Relearning(config.attack_steps, len(unknown), *(measure_confidence(model, unknown) for model in models))
-
-
-# ---------------------------------------------------------------- fine-tuning
-
-
-@dataclass(frozen=True)
-class ProtectionOutcome:
-    """New weights and their measurements."""
-
-    model: ReplacementModel
-    result: PrivacyResult
+    models = {"original": original, "protected": protected, "attacked": attacked(protected)}
+    models["original_attacked"] = attacked(original)
+    measured = {name: measure_confidence(model, unknown) for name, model in models.items()}
+    return {"steps": config.attack_steps, "passages": len(unknown), **measured}
 
 
 def protect(
@@ -424,8 +438,9 @@ def protect(
     config: ProtectConfig,
     unprotected: Sequence[Passage] = (),
     callbacks: Callbacks = NO_CALLBACKS,
-) -> ProtectionOutcome:
-    """Fine-tune copies of some runs on some passages, and measure those of the best step.
+) -> tuple[ReplacementModel, Measured]:
+    """Fine-tune copies of some runs on some passages. Return those of the best step, and their measurements as plain
+    data. Of the retain set, half is trained on, an eighth selects the best step, and the rest is measured.
 
     Raises:
         CancelledError: the task was cancelled; nothing was written.
@@ -434,17 +449,23 @@ def protect(
     """
     check_compatible_runs(runs)
     original = ReplacementModel.from_runs(language_model, runs)
-    model = original.copy()
     encoded = partial(
         encode, language_model, skip_tokens=config.skip_tokens, start_token=runs[0].config.text.start_token
     )
     texts = encoded([passage.text for passage in passages])
     disjoint_SL = drop_overlapping(retain_SL, texts)
-    data = PrivacyData.split(texts, disjoint_SL)
-    best, points = optimise(model, data, config, callbacks)
+    half, eighth = len(disjoint_SL) // 2, len(disjoint_SL) // 8
+    if not eighth:
+        raise UserError(
+            f"The retain set has {len(disjoint_SL)} sequences without a part of a passage, but at least 8 are needed. "
+            "Give more text, or a larger --tokens."
+        )
+    train_SL, validation_SL, test_SL = disjoint_SL.split([half, eighth, len(disjoint_SL) - half - eighth])
+    validation, test = score_all(validation_SL), score_all(test_SL)
+    model, best, points = optimise(original.copy(), texts, train_SL, validation, config, callbacks)
 
-    def compare(texts: EncodedTexts) -> ConfidenceComparison:
-        return ConfidenceComparison(measure_confidence(original, texts), measure_confidence(model, texts))
+    def compare(texts: EncodedTexts) -> dict[str, Confidence]:
+        return {"before": measure_confidence(original, texts), "after": measure_confidence(model, texts)}
 
     variations, tokenizer = {}, language_model.tokenizer
     for kind, given in (variations_of(passages) | {UNPROTECTED: [passage.text for passage in unprotected]}).items():
@@ -452,32 +473,33 @@ def protect(
         long_enough = [text for text, length in zip(given, lengths, strict=True) if length > config.skip_tokens]
         if long_enough:
             variations[kind] = compare(encoded(long_enough))
-    test = score_all(data.test_SL)
     before_S, after_S = text_losses(original, test), text_losses(model, test)
-    result = PrivacyResult(
-        runs=tuple(names),
-        parents=tuple(run.name for run in runs),
-        theta=config.theta,
-        learning_rate=config.learning_rate,
-        vocabulary=next(model.predictions(texts.select(slice(0, 1))))[0].shape[-1],
-        passages=len(texts),
-        steps=config.steps,
-        best_step=best.step,
-        eval_points=points,
-        protected=compare(texts),
-        variations=variations,
-        retained=RetainLoss(
-            tokens=data.test_SL.numel(),
-            left_out=len(retain_SL) - len(disjoint_SL),
-            original=float(text_losses(ReplacementModel(language_model, {}), test).mean()),
-            before=float(before_S.mean()),
-            after=float(after_S.mean()),
-            loss_increase=Bootstrap(len(after_S), RESAMPLES, config.seed).mean(after_S - before_S),
-            confidence=compare(test),
-        ),
-        relearning=relearn(original, model, texts, config),
+    result: Measured = finite(
+        {
+            "runs": names,
+            "parents": [run.name for run in runs],
+            "theta": config.theta,
+            "learning_rate": config.learning_rate,
+            "vocabulary": next(model.predictions(texts.select(slice(0, 1))))[0].shape[-1],
+            "passages": len(texts),
+            "steps": config.steps,
+            "best_step": best["step"],
+            "eval_points": points,
+            "protected": compare(texts),
+            "variations": variations,
+            "retained": {
+                "tokens": test_SL.numel(),
+                "left_out": len(retain_SL) - len(disjoint_SL),
+                "original": float(text_losses(ReplacementModel(language_model, {}), test).mean()),
+                "before": float(before_S.mean()),
+                "after": float(after_S.mean()),
+                "loss_increase": asdict(Bootstrap(len(after_S), RESAMPLES, config.seed).mean(after_S - before_S)),
+                "confidence": compare(test),
+            },
+            "relearning": relearn(original, model, texts, config),
+        }
     )
-    return ProtectionOutcome(model, result)
+    return model, result
 
 
 def check_new_runs(names: Sequence[str], data: Path, database: Engine) -> None:
@@ -492,13 +514,12 @@ def check_new_runs(names: Sequence[str], data: Path, database: Engine) -> None:
 
 
 def write_outcome(
-    runs: Sequence[Run], outcome: ProtectionOutcome, config: ProtectConfig, data: Path, database: Engine
-) -> dict[str, Any]:
-    """Write the new runs, each atomically and with the measurements. Returns the measurements as plain data. ``runs``
-    are the parents. Raises UserError if a new run exists by now, or the disk is full."""
-    names = outcome.result.runs
+    runs: Sequence[Run], model: ReplacementModel, result: Measured, config: ProtectConfig, data: Path, database: Engine
+) -> None:
+    """Write the new runs, each atomically and with the measurements. ``runs`` are the parents. Raises UserError if a
+    new run exists by now, or the disk is full."""
+    names = result["runs"]
     check_new_runs(names, data, database)
-    result: dict[str, Any] = finite(asdict(outcome.result))
     for run, name in zip(runs, names, strict=True):
         others = tuple(other.name for other in runs if other is not run)
         changed = {
@@ -511,9 +532,8 @@ def write_outcome(
         settings = ProtectedTrainConfig.model_validate(run.config.model_dump() | changed)
         target = runs_folder(data) / name
         with atomic_directory(target) as folder:
-            outcome.model.layers[run.config.layer].cpu().save(folder)
+            model.layers[run.config.layer].cpu().save(folder)
             copy_tokenizer(run.folder / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER)
             atomic_write(folder / RESULT_FILE, json.dumps(result, indent=1) + "\n")
             atomic_write(folder / RUN_FILE, settings.model_dump_json(indent=1) + "\n")
         register_run(Run(target, settings), database)
-    return result

@@ -99,8 +99,7 @@ class ProtectCommand(ModelCommand):
         import torch
 
         from mxd.trainer.data.sequences import sequences
-        from mxd.trainer.experimental.passages import read_passages
-        from mxd.trainer.experimental.protect import check_new_runs, protect, write_outcome
+        from mxd.trainer.experimental.protect import check_new_runs, protect, read_passages, write_outcome
 
         data = self.settings().data
         passages = read_passages(self.passages)
@@ -117,10 +116,10 @@ class ProtectCommand(ModelCommand):
                 language_model = self.load_language_model(runs[0].language_model_source)
                 ids = sequences(text, language_model.tokenizer, self.config.tokens, self.config.seed, "shuffled")
                 retained_SL = torch.from_numpy(np.stack(list(ids))).long()
-                outcome = protect(
+                model, result = protect(
                     language_model, runs, names, passages, retained_SL, self.config, unprotected, callbacks
                 )
-            result = write_outcome(runs, outcome, self.config, data, database)
+            write_outcome(runs, model, result, self.config, data, database)
         self.report_measured(result, format_result(result), runs, [retain])
         return 0
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from itertools import accumulate, chain, pairwise
+from operator import index
 from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -40,19 +41,8 @@ def _reports_damage(decoder: Callable[P, T]) -> Callable[P, T]:
     return decode
 
 
-def pack(numbers: Iterable[int]) -> bytes:
-    """Encode non-negative integers as LEB128."""
-    packed = bytearray()
-    for number in numbers:
-        while number > 127:
-            packed.append(number & 127 | 128)
-            number >>= 7
-        packed.append(number)
-    return bytes(packed)
-
-
 def pack_all(numbers_M: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-    """Encode each number as ``pack`` does. Returns the concatenated bytes, and the offset where each number ends.
+    """Encode each number as LEB128. Returns the concatenated bytes, and the offset where each number ends.
     Raises ValueError if a number is negative."""
     if numbers_M.min(initial=0) < 0:
         raise ValueError("Negative numbers cannot be packed.")
@@ -67,18 +57,9 @@ def pack_all(numbers_M: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
     return packed_B.tobytes(), end_M
 
 
-def unpack(packed: bytes) -> list[int]:
-    if packed.isascii():
-        return list(packed)
-    numbers, number, shift = [], 0, 0
-    for byte in packed:
-        if byte > 127:
-            number |= (byte & 127) << shift
-            shift += 7
-        else:
-            numbers.append(number | byte << shift)
-            number = shift = 0
-    return numbers
+def pack(numbers: Iterable[int]) -> bytes:
+    """Encode non-negative integers as LEB128."""
+    return pack_all(np.fromiter(map(index, numbers), np.int64))[0]
 
 
 @_reports_damage
@@ -90,7 +71,14 @@ def unpack_all(packed: bytes) -> NDArray[np.int64]:
     last_M = np.flatnonzero(bytes_B < 128)
     first_M = np.concatenate([np.zeros(1, np.int64), last_M[:-1] + 1])
     place_B = np.arange(len(bytes_B)) - np.repeat(first_M, last_M - first_M + 1)
+    if place_B.max() > 8:
+        raise OverflowError("A number has more than 63 bits.")
     return np.add.reduceat((bytes_B & 127).astype(np.int64) << 7 * place_B, first_M)
+
+
+def unpack(packed: bytes) -> list[int]:
+    numbers: list[int] = unpack_all(packed).tolist()
+    return numbers
 
 
 def pack_active(active_P: NDArray[np.void], low_E: NDArray[np.int64], high_E: NDArray[np.int64]) -> list[bytes]:

@@ -62,6 +62,15 @@ class ImportedLayer:
     """Special tokens of the language model; the first that its tokenizer has preceded every text in training. Empty if
     neither the file nor the format states it."""
 
+    @classmethod
+    def transcoder(cls, tensors: dict[str, Tensor], k: int | None, **facts: Any) -> ImportedLayer:
+        """A transcoder with a top-k; if ``k`` is None, with a threshold per feature, which is 0 for a ReLU."""
+        bias_N = tensors["gate.bias"]
+        if k is None:
+            tensors = {"threshold_N": torch.zeros_like(bias_N), **tensors}
+        method = f"{'jumprelu-' if k is None else ''}{'skip-' if 'skip.weight' in tensors else ''}transcoder"
+        return cls(method, k or len(bias_N), tensors, **facts)
+
     @property
     def num_experts(self) -> int:
         return len(self.tensors["gate.weight"])

@@ -17,9 +17,7 @@ from torch import Tensor
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.tensor_files import save_tensors
 from mxd.trainer.storage.formats import LayerFormat, VectorFormat
-from mxd.trainer.storage.formats.circuit_tracer import write_circuit_tracer
-from mxd.trainer.storage.formats.saelens import write_saelens
-from mxd.trainer.storage.formats.sparsify import write_sparsify
+from mxd.trainer.storage.formats.transcoders import write_circuit_tracer, write_saelens, write_sparsify
 from mxd.trainer.storage.run import Run, check_empty_folder
 from mxd.trainer.utils.files import atomic_directory
 

@@ -70,28 +70,24 @@ def read_checkpoint(path: Path) -> ImportedLayer:
         raise UserError(
             f"Unsupported hooks in {path.name}: {hook} to {out_hook}. Supported: ln2.hook_normalized to hook_mlp_out."
         )
-    read = _mixture if settings.flag("use_conditional") else _transcoder
-    method, converted, k, activation = read(settings, tensors)
+    facts: dict[str, Any] = {
+        "reads": "folded-norm",
+        "layer": split_hook(hook)[0],
+        "weights": path,
+        "encoder": "glu" if settings.flag("use_glu") else "mlp",
+        "text": settings.values.get("dataset_path"),
+        "tokens": settings.tokens("total_training_tokens"),
+        "context": settings.tokens("context_size") or None,
+        "writes_addition": True,
+        "start_tokens": ("bos_token",),  # its activations store puts it before each document
+    }
+    layer = (_mixture if settings.flag("use_conditional") else _transcoder)(settings, tensors, facts)
     tensors.ignore("b_dec")
     tensors.check_empty()
-    return ImportedLayer(
-        method=method,
-        k=k,
-        tensors=converted,
-        reads="folded-norm",
-        layer=split_hook(hook)[0],
-        weights=path,
-        activation=activation,
-        encoder="glu" if settings.flag("use_glu") else "mlp",
-        text=settings.values.get("dataset_path"),
-        tokens=settings.tokens("total_training_tokens"),
-        context=settings.tokens("context_size") or None,
-        writes_addition=True,
-        start_tokens=("bos_token",),  # its activations store puts it before each document
-    )
+    return layer
 
 
-def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Any, dict[str, Tensor], int, Activation]:
+def _mixture(settings: SourceSettings, tensors: SourceTensors, facts: dict[str, Any]) -> ImportedLayer:
     if settings.flag("use_skip"):
         raise UserError(f"Unsupported layer in {tensors.where}: experts with a skip connection.")
     name = settings.text("mlp_activation_fn")
@@ -103,21 +99,15 @@ def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Any, dic
     if is_glu:
         converted |= tensors.under({"encoder.weight": "W_glu.weight", "encoder.bias": "W_glu.bias"})
     k = settings.tokens("topk")
-    return "mxd" if k else "relu-mxd", converted, k or len(converted["gate.bias"]), ACTIVATIONS[name]
+    method, num_experts = "mxd" if k else "relu-mxd", len(converted["gate.bias"])
+    return ImportedLayer(method, k or num_experts, converted, activation=ACTIVATIONS[name], **facts)
 
 
-def _transcoder(settings: SourceSettings, tensors: SourceTensors) -> tuple[Any, dict[str, Tensor], int, None]:
+def _transcoder(settings: SourceSettings, tensors: SourceTensors, facts: dict[str, Any]) -> ImportedLayer:
     if settings.flag("use_glu") or settings.text("mlp_activation_fn") != "relu":
         raise UserError(f"Unsupported layer in {tensors.where}: a transcoder without a ReLU.")
-    converted = tensors.under(TRANSCODER)
-    skip = "skip-" if settings.flag("use_skip") else ""
-    if skip:
-        converted["skip.weight"] = tensors.pop("W_skip.weight")
-    k = settings.tokens("topk")
-    if k:
-        return f"{skip}transcoder", converted, k, None
-    converted["threshold_N"] = torch.zeros_like(converted["gate.bias"])
-    return f"jumprelu-{skip}transcoder", converted, len(converted["gate.bias"]), None
+    skip = {"skip.weight": "W_skip.weight"} if settings.flag("use_skip") else {}
+    return ImportedLayer.transcoder(tensors.under(TRANSCODER | skip), settings.tokens("topk") or None, **facts)
 
 
 def _unpickle(path: Path) -> tuple[SourceSettings, SourceTensors]:

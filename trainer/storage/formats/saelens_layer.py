@@ -24,7 +24,7 @@ from torch import Tensor
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.layers.base import routing_of
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.storage.formats.saelens import ARCHITECTURE
+from mxd.trainer.storage.formats.transcoders import ARCHITECTURE
 
 
 @dataclass
@@ -38,10 +38,6 @@ class MxDConfig(SAEConfig):  # type: ignore[misc]
     def architecture(cls) -> str:
         """Name under which SAELens finds the class."""
         return ARCHITECTURE
-
-    def to_dict(self) -> dict[str, Any]:
-        values: dict[str, Any] = super().to_dict()
-        return values
 
 
 class MxDLayer(SAE):  # type: ignore[misc]

@@ -17,9 +17,17 @@ import yaml
 
 from mxd.trainer.config import ImportFormat
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.storage.formats import circuit_tracer, saelens, sparsify
 from mxd.trainer.storage.formats.base import ImportedLayer, SourceSettings, layer_of_module
 from mxd.trainer.storage.formats.mxd_checkpoint import read_checkpoint
+from mxd.trainer.storage.formats.transcoders import (
+    CONFIG,
+    SAELENS_WEIGHTS,
+    SET_CONFIG,
+    SPARSIFY_WEIGHTS,
+    read_circuit_tracer,
+    read_saelens,
+    read_sparsify,
+)
 from mxd.trainer.utils.files import endpoint, explained, first_line, is_unreachable, looks_like_path
 
 MAX_FILES = 100_000
@@ -109,16 +117,16 @@ def _parts(source: Source, name: str) -> Iterator[CheckpointPart]:
 
     if file.endswith(".pt") and not _TRAINER_STATE.match(file):
         yield CheckpointPart("mxd-checkpoint", name, None, lambda: read_checkpoint(source.fetch(name)))
-    elif file == sparsify.CONFIG and (weights := within + sparsify.WEIGHTS) in source.files:
+    elif file == CONFIG and (weights := within + SPARSIFY_WEIGHTS) in source.files:
         layer = layer_of_module(folder or Path(source.name).name)
-        yield CheckpointPart("sparsify", folder, layer, reads(partial(sparsify.read_sparsify, part=folder), weights))
-    elif file == saelens.CONFIG and (weights := within + saelens.WEIGHTS) in source.files:
-        yield CheckpointPart("saelens", folder, None, reads(saelens.read_saelens, weights))
-    elif file == circuit_tracer.CONFIG:
+        yield CheckpointPart("sparsify", folder, layer, reads(partial(read_sparsify, part=folder), weights))
+    elif file == CONFIG and (weights := within + SAELENS_WEIGHTS) in source.files:
+        yield CheckpointPart("saelens", folder, None, reads(read_saelens, weights))
+    elif file == SET_CONFIG:
         beside = (other.removeprefix(within) for other in source.files if other.startswith(within))
         for layer in sorted(int(match[1]) for match in map(_LAYER_FILE.match, beside) if match):
             weights = f"{within}layer_{layer}.safetensors"
-            read = reads(partial(circuit_tracer.read_circuit_tracer, layer=layer), weights)
+            read = reads(partial(read_circuit_tracer, layer=layer), weights)
             yield CheckpointPart("circuit-tracer", weights, layer, read)
 
 
