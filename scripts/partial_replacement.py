@@ -18,9 +18,9 @@ from pathlib import Path
 from torch import Tensor
 
 from mxd.trainer.config import EvaluateConfig, TextConfig
-from mxd.trainer.evaluation.evaluate import Evaluator
-from mxd.trainer.evaluation.interventions import (
+from mxd.trainer.evaluation.evaluate import (
     ORIGINAL,
+    Evaluator,
     Intervention,
     OutputFunction,
     constant_output,

@@ -15,8 +15,7 @@ from benchmarks.trainer.memory import peak_bytes
 from benchmarks.trainer.sizes import Sizes, write_text
 from benchmarks.trainer.timing import Machine, Rounds
 from benchmarks.trainer.train import random_ids
-from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.analysis.indexing.collect import TOKENS_PER_BATCH, IndexBuilder, collect, route_in_parts
+from mxd.trainer.analysis.indexing.build import TOKENS_PER_BATCH, IndexBuilder, build_index, collect, route_in_parts
 from mxd.trainer.config import IndexConfig, TextConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import load_tokenizer

@@ -18,8 +18,8 @@ from sqlalchemy import Engine, and_, select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
+from mxd.trainer.analysis.ablation import get_indexed_run
 from mxd.trainer.analysis.results import Match, TokenEffect, stored_matches
-from mxd.trainer.analysis.sampled_examples import get_indexed_run
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_texts

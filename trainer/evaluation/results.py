@@ -12,8 +12,8 @@ from typing import Literal, get_args
 
 from mxd.trainer.config import Method
 from mxd.trainer.evaluation.evaluation_metrics import LIMITS, TABLE
-from mxd.trainer.evaluation.health import Health, SharedExperts
 from mxd.trainer.evaluation.jacobians import JacobianAgreement
+from mxd.trainer.evaluation.metrics import Health, SharedExperts
 from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.display import ShortRepr, html_table, labelled_values
 

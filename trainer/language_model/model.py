@@ -23,7 +23,7 @@ from mxd.trainer.config import DtypeChoice
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
 from mxd.trainer.language_model.edited_mlp import EditedMlp
-from mxd.trainer.language_model.kv_cache import GrowableCache, shared_prefix
+from mxd.trainer.language_model.kv_cache import GrowableCache, shared_prefix, variant_tokens
 from mxd.trainer.language_model.loading import (
     DeviceMap,
     Sharding,
@@ -48,7 +48,6 @@ from mxd.trainer.language_model.mlp_hooks import (
 from mxd.trainer.language_model.related_words import RelatedWords
 from mxd.trainer.language_model.residuals import Additions, residual_at
 from mxd.trainer.language_model.tokenizer import load_tokenizer
-from mxd.trainer.language_model.variant_tokens import variant_tokens
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.utils.distributed import AUTO_MAP
 

@@ -14,8 +14,16 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer, read_weights
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.sharding import Shards
-from mxd.trainer.layers.transcoders import Autoencoder, SkipTranscoder, Transcoder
-from mxd.trainer.layers.variants import BatchTopK, JumpReluSkipTranscoder, JumpReluTranscoder, Molt, ReluMxD
+from mxd.trainer.layers.variants import (
+    Autoencoder,
+    BatchTopK,
+    JumpReluSkipTranscoder,
+    JumpReluTranscoder,
+    Molt,
+    ReluMxD,
+    SkipTranscoder,
+    Transcoder,
+)
 
 TRAINED = (MxD, BatchTopK, Transcoder, SkipTranscoder, Autoencoder, Molt)
 IMPORTED = (ReluMxD, JumpReluTranscoder, JumpReluSkipTranscoder)

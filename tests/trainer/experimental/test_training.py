@@ -27,7 +27,7 @@ from mxd.trainer.experimental.training import (
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers import registry
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.layers.transcoders import Transcoder
+from mxd.trainer.layers.variants import Transcoder
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.finetune import new_run_configs
 from mxd.trainer.training.initialization import loss_weights

@@ -11,9 +11,9 @@ from transformers import Gemma2Config, MistralConfig, PreTrainedConfig
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
+from mxd.trainer.language_model.kv_cache import variant_tokens
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.variant_tokens import variant_tokens
 from tests.helpers.language_models import CONFIGS, OTHER_CACHES, tiny_language_model
 from tests.helpers.runs import World, run_of
 

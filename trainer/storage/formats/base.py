@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mxd.trainer.config import Activation, Encoder, Method
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.transcoders import Transcoder
+from mxd.trainer.layers.variants import Transcoder
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.files import explained
 

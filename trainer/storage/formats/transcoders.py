@@ -45,8 +45,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import load_outline
 from mxd.trainer.layers.tensor_files import save_tensors
-from mxd.trainer.layers.transcoders import Autoencoder
-from mxd.trainer.layers.variants import FixedThresholds
+from mxd.trainer.layers.variants import Autoencoder, FixedThresholds
 from mxd.trainer.storage.formats.base import (
     ImportedLayer,
     Reads,

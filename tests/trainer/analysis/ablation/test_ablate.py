@@ -6,8 +6,8 @@ import torch
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.ablation import build_ablations
-from mxd.trainer.analysis.sampled_examples import (
+from mxd.trainer.analysis.ablation import (
+    build_ablations,
     density_matched_experts,
     get_indexed_run,
     read_activity,
@@ -163,7 +163,7 @@ def test_effects_of_an_earlier_index_are_not_stored(world: World, run: Run) -> N
 def test_all_experts_are_measured_on_active_tokens_of_few_sequences(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mxd.trainer.analysis.sampled_examples.SHARED_PAIRS", 3)
+    monkeypatch.setattr("mxd.trainer.analysis.ablation.SHARED_PAIRS", 3)
     with Session(world.database) as session:
         record = get_indexed_run(session, run.name)
         stored, sequences = sample_examples(session, record, 1), read_sequences(session, record)

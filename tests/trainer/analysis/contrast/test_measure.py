@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mxd.trainer.analysis.contrast import ContrastMeasurement, NamedText, contrast, text_of_file, text_of_kind
-from mxd.trainer.analysis.rate_ratios import DocumentCounts, RateRatios, pearson3_p_values, q_values, rate_ratios
+from mxd.trainer.analysis.contrast import (
+    ContrastMeasurement,
+    DocumentCounts,
+    NamedText,
+    RateRatios,
+    contrast,
+    pearson3_p_values,
+    q_values,
+    rate_ratios,
+    text_of_file,
+    text_of_kind,
+)
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig, TextConfig
 from mxd.trainer.errors import CancelledError, UserError
