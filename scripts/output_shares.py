@@ -71,7 +71,7 @@ class Sample:
         text = MlpActivations(*(values[:tokens] for values in cache.activations(layer, buffer)))
         gaussian = GaussianInputs.like(text.input_TI, language_model, layer).sample(tokens // 2, seed=1, step=0)
         length = cache.manifest.text.context_length
-        return cls(text, gaussian, length, language_model.decoder_weight(layer))
+        return cls(text, gaussian, length, language_model.architecture.decoder_weight(layer))
 
 
 def measure(run: Run, sample: Sample) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def write_inputs(folder: Path, language_model: LanguageModel, run: Run, text: Pa
     text_1T = torch.tensor([prompt_ids(language_model, routed)])
     gate, layer = run.layer.state_dict(), run.config.layer
     scores_TN = language_model.capture(layer, text_1T).input_TI @ gate["gate.weight"].T + gate["gate.bias"]
-    vector_O = torch.randn(language_model.mlp_shape(layer).output_width)
+    vector_O = torch.randn(language_model.architecture.mlp_shape(layer).output_width)
     work: dict[str, Any] = {
         "layer": layer,
         "k": run.config.k,

@@ -176,7 +176,7 @@ def _random(tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, _Worl
 
 
 def _random_run(language_model: LanguageModel, folder: Path) -> Run:
-    shape = language_model.mlp_shape(1)
+    shape = language_model.architecture.mlp_shape(1)
     layer = build_layer(
         LayerConfig(
             input_width=shape.input_width,

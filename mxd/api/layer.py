@@ -30,8 +30,7 @@ from mxd.trainer.inference.results import SteeredGeneration
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import edit_plans, steer, units_without_index
 from mxd.trainer.language_model.architecture import Architecture
-from mxd.trainer.language_model.edited_mlp import EditedMlp, like_weights
-from mxd.trainer.language_model.mlp_hooks import replace_mlp
+from mxd.trainer.language_model.mlp_hooks import EditedMlp, like_weights, replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import SparseLayer, routing_of

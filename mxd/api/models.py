@@ -25,8 +25,7 @@ from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import EditPlan, TextProgress, edit_routing
 from mxd.trainer.language_model.architecture import Architecture
-from mxd.trainer.language_model.edited_mlp import LayerPass
-from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
+from mxd.trainer.language_model.mlp_hooks import LayerPass, Mlp, replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import TokenStream
 from mxd.trainer.storage.run import Run

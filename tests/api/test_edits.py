@@ -13,7 +13,7 @@ import mxd
 from mxd.api.loading import resolve_medians
 from mxd.api.models import parse_edits
 from mxd.trainer.config import Edit
-from mxd.trainer.language_model.edited_mlp import like_weights
+from mxd.trainer.language_model.mlp_hooks import like_weights
 from mxd.trainer.language_model.model import cache_argument
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.api.conftest import User

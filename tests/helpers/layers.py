@@ -83,9 +83,9 @@ def layer_trainer(
 
 def trap(language_model: LanguageModel, index: int) -> MxD:
     """The original weights with one always-active expert of ones: a perfect layer whose routing does nothing."""
-    layer = build_layer(layer_config(num_experts=12, k=1, **vars(language_model.mlp_shape(index))))
+    layer = build_layer(layer_config(num_experts=12, k=1, **vars(language_model.architecture.mlp_shape(index))))
     assert isinstance(layer, MxD) and layer.encoder_gate is not None
-    weights = language_model.encoder_weights(index)
+    weights = language_model.architecture.encoder_weights(index)
     _, writer = language_model.architecture.matrices(index)
     assert weights.gate_weight_HI is not None and weights.gate_bias_H is not None
     with torch.no_grad():

@@ -35,8 +35,8 @@ from torch.nn.utils.rnn import pad_sequence
 from mxd.trainer.analysis.indexing.statistics import Floats, Ints, positions_in_groups
 from mxd.trainer.config import AblationConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.kv_cache import variant_tokens
+from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, ExpertRecord

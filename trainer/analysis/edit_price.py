@@ -29,7 +29,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import edit_routing
 from mxd.trainer.inference.steering import edit_plans, saved_units
 from mxd.trainer.inference.units import Units
-from mxd.trainer.language_model.edited_mlp import LayerPass
+from mxd.trainer.language_model.mlp_hooks import LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import SparseLayer

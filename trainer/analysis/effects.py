@@ -50,14 +50,12 @@ from mxd.trainer.config.analysis import (
     target_tokens,
 )
 from mxd.trainer.errors import TooLongError, UserError
-from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.kv_cache import shared_prefix
-from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
+from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
 from mxd.trainer.layers.base import Routing, SparseLayer
-from mxd.trainer.layers.metrics import small_matrix
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import MxD, small_matrix
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 

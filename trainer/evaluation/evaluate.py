@@ -44,8 +44,7 @@ from mxd.trainer.evaluation.results import (
     SharedExpertAblation,
     find_warnings,
 )
-from mxd.trainer.language_model.edited_mlp import LayerPass
-from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
+from mxd.trainer.language_model.mlp_hooks import LayerPass, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import Residuals, residual_at, start_at
 from mxd.trainer.layers.base import Routing, SparseLayer

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from mxd.trainer.config import Sampling, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
-from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
+from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing

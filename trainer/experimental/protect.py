@@ -37,7 +37,7 @@ from torch.nn import functional as F
 from mxd.trainer.data.readers import file_errors
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig
-from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
+from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, start_token_id
 from mxd.trainer.layers.mxd import MxD, centre_weight

@@ -109,8 +109,8 @@ class GaussianInputs:
 
 def original_mlp(language_model: LanguageModel, layer: int) -> Callable[[Tensor], Tensor]:
     """The MLP of a layer as a function of inputs in float32, [T, I] to [T, O]."""
-    weights, down = language_model.encoder_weights(layer), language_model.down_projection(layer)
-    activation = ACTIVATIONS[language_model.mlp_shape(layer).activation]
+    weights, down = language_model.architecture.encoder_weights(layer), language_model.down_projection(layer)
+    activation = ACTIVATIONS[language_model.architecture.mlp_shape(layer).activation]
 
     @torch.no_grad()
     def outputs(x_TI: Tensor) -> Tensor:

@@ -27,8 +27,7 @@ from mxd.trainer.config.steering import Condition
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.routing import routed_experts
-from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass, Mlp
 from mxd.trainer.layers.base import Routing, SparseLayer
 
 

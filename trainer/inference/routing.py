@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.inference.results import PredictedToken, Prediction, Predictions, RoutedExpert, RoutedToken, Routing
-from mxd.trainer.language_model.edited_mlp import EditedMlp
-from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
+from mxd.trainer.language_model.mlp_hooks import EditedMlp, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import single_texts, token_texts
 from mxd.trainer.layers.base import Routing as LayerRouting

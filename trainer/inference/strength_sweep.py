@@ -46,7 +46,7 @@ from mxd.trainer.inference.results import (
 )
 from mxd.trainer.inference.steering import Steering, units_without_index
 from mxd.trainer.inference.units import Units
-from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
+from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
 from mxd.trainer.layers.base import Routing

@@ -21,8 +21,7 @@ from transformers.cache_utils import Cache
 
 from mxd.trainer.config import DtypeChoice
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
-from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
-from mxd.trainer.language_model.edited_mlp import EditedMlp
+from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.kv_cache import GrowableCache, shared_prefix, variant_tokens
 from mxd.trainer.language_model.loading import (
     DeviceMap,
@@ -36,6 +35,7 @@ from mxd.trainer.language_model.loading import (
 )
 from mxd.trainer.language_model.mlp_hooks import (
     PROBE_ERRORS,
+    EditedMlp,
     LinearKernels,
     Mlp,
     MlpFunction,
@@ -418,16 +418,6 @@ class LanguageModel:
     def replace(self, layers: Mapping[int, SparseLayer]) -> Iterator[None]:
         with self.replace_mlps({index: EditedMlp(layer, mode="replace") for index, layer in layers.items()}):
             yield
-
-    def mlp_shape(self, layer: int) -> MlpShape:
-        return self.architecture.mlp_shape(layer)
-
-    def encoder_weights(self, layer: int) -> EncoderWeights:
-        return self.architecture.encoder_weights(layer)
-
-    def decoder_weight(self, layer: int) -> Tensor:
-        """Output weights [O, H] of a layer's MLP."""
-        return self.architecture.decoder_weight(layer)
 
     def down_projection(self, layer: int) -> nn.Module:
         """Linear module of a layer's MLP that maps its neurons to its output."""

@@ -194,7 +194,7 @@ class Additions:
 
     def adds_output(self, layer: int) -> bool:
         if layer not in self._adds_output:
-            width = self._language_model.mlp_shape(layer).output_width
+            width = self._language_model.architecture.mlp_shape(layer).output_width
             generator = torch.Generator().manual_seed(0)
             vector_1O = torch.randn(1, width, generator=generator).to(self._language_model.device_of(layer))
             last = len(SAMPLE_IDS) - 1
@@ -228,7 +228,7 @@ class Additions:
         with torch.no_grad():
             rows = 1
             if not model.can_split_row(layer):
-                width, device = model.mlp_shape(layer).output_width, model.device_of(layer)
+                width, device = model.architecture.mlp_shape(layer).output_width, model.device_of(layer)
                 rows = len(outputs(torch.zeros(len(ids), width, device=device)))
             with _in_float32(block), model.replace_mlps({layer: replace}):
                 stream_RTW = residual_at(model, layer + 1, torch.tensor([list(ids)] * rows))

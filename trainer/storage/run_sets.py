@@ -83,7 +83,7 @@ def check_fits(language_model: LanguageModel, run: Run) -> None:
             f"Run '{run.name}' is an {run.config.method}, which reads the MLP's output. Routing and steering are not "
             "supported; evaluate, index or probe it instead."
         )
-    shape, layer = language_model.mlp_shape(run.config.layer), run.layer.config
+    shape, layer = language_model.architecture.mlp_shape(run.config.layer), run.layer.config
     if (shape.input_width, shape.output_width) != (layer.input_width, layer.output_width):
         raise UserError(
             f"Run '{run.name}' has widths {layer.input_width} -> {layer.output_width}, but layer {run.config.layer} of "

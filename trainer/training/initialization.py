@@ -57,7 +57,7 @@ def initialize(layer: SparseLayer, config: TrainConfig, language_model: Language
     mixes_hidden = method_traits(layer.method).mixes_hidden
     if isinstance(layer, MxD):
         copy_encoder(layer, language_model, config.layer)
-        decoder_OH = language_model.decoder_weight(config.layer)
+        decoder_OH = language_model.architecture.decoder_weight(config.layer)
         if mixes_hidden:
             layer.decoder.weight.copy_(decoder_OH)
         else:
@@ -118,7 +118,7 @@ def _sum(compute: Callable[..., Tensor], *tokens: Tensor) -> Tensor:
 
 
 def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
-    weights = language_model.encoder_weights(index)
+    weights = language_model.architecture.encoder_weights(index)
     layer.encoder.weight.copy_(weights.weight_HI)
     layer.encoder.bias.copy_(weights.bias_H)
     if layer.encoder_gate is not None and weights.gate_weight_HI is not None and weights.gate_bias_H is not None:
@@ -129,7 +129,10 @@ def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
 def hidden_pattern(language_model: LanguageModel, index: int) -> Callable[[Tensor], Tensor]:
     """Factors of the original MLP's hidden units on inputs, [T, I] to [T, H]: the hidden units are z times them. They
     are act(gate) if the MLP has a gate, and act(z) / z otherwise."""
-    weights, activation = language_model.encoder_weights(index), ACTIVATIONS[language_model.mlp_shape(index).activation]
+    weights, activation = (
+        language_model.architecture.encoder_weights(index),
+        ACTIVATIONS[language_model.architecture.mlp_shape(index).activation],
+    )
 
     def pattern(x_TI: Tensor) -> Tensor:
         if weights.gate_weight_HI is not None and weights.gate_bias_H is not None:

@@ -31,8 +31,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer, active_counts, l0, normalized_mse
-from mxd.trainer.layers.metrics import ExpertRanks, measure_ranks, output_routing_share
-from mxd.trainer.layers.mxd import MxD, centre_weight
+from mxd.trainer.layers.mxd import ExpertRanks, MxD, centre_weight, measure_ranks, output_routing_share
 from mxd.trainer.layers.registry import build_layer, matched_num_experts
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint

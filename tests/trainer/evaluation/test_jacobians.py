@@ -63,7 +63,7 @@ def test_a_perfect_layer_agrees_and_its_control_does_not() -> None:
 @pytest.mark.parametrize("family", ["gpt2", "opt"])
 def test_a_random_layer_does_not_agree_in_any_architecture(family: str) -> None:
     language_model = tiny_language_model(family)
-    layer = random_layer(num_experts=12, k=1, **vars(language_model.mlp_shape(1))).eval()
+    layer = random_layer(num_experts=12, k=1, **vars(language_model.architecture.mlp_shape(1))).eval()
     result = measure(language_model, layer)
     assert result is not None
     assert abs(result.random.value) < 0.3

@@ -16,7 +16,7 @@ from mxd.trainer.evaluation.steering import (
     self_similarity,
 )
 from mxd.trainer.inference.generation import apply_repetition_penalty
-from mxd.trainer.language_model.edited_mlp import EditedMlp
+from mxd.trainer.language_model.mlp_hooks import EditedMlp
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.database.tables import SteeringStrengthRecord
 from mxd.trainer.storage.run import Run

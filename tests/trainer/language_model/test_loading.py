@@ -60,7 +60,7 @@ def test_replacing_an_mlp_of_a_dispatched_model(both: tuple[LanguageModel, Langu
     assert all(parameter.is_meta for parameter in spread.architecture.block(1).parameters())
     assert spread.device == spread.device_of(2) == torch.device("cpu")
     assert torch.equal(plain.mlp_inputs([2], IDS_BT)[2], spread.mlp_inputs([2], IDS_BT)[2])
-    layer = build_layer(LayerConfig.model_validate({**vars(plain.mlp_shape(1)), "num_experts": 8, "k": 2}))
+    layer = build_layer(LayerConfig.model_validate({**vars(plain.architecture.mlp_shape(1)), "num_experts": 8, "k": 2}))
     layer.get_parameter("decoder.weight").data.normal_()
     with plain.replace({1: layer}), spread.replace({1: layer}):
         assert torch.equal(plain.logits(IDS_BT), spread.logits(IDS_BT))
@@ -173,7 +173,9 @@ def compare() -> None:
             for _ in range(2):  # a pass that ended early must not change the next one
                 for ours, theirs in zip(captured(part), captured(whole), strict=True):
                     torch.testing.assert_close(ours, theirs, rtol=0, atol=0 if sharding == "fsdp" else 1e-5)
-            torch.testing.assert_close(part.encoder_weights(LAYER), whole.encoder_weights(LAYER), rtol=0, atol=0)
+            torch.testing.assert_close(
+                part.architecture.encoder_weights(LAYER), whole.architecture.encoder_weights(LAYER), rtol=0, atol=0
+            )
             full = LanguageModel.load(folder, sharding=sharding)  # type: ignore[arg-type]
             difference = (full.logits(TOKENS_BT) - whole.logits(TOKENS_BT)).abs().max()
             assert difference <= (0 if sharding == "fsdp" else 1e-5), (folder, difference)

@@ -63,7 +63,7 @@ def test_blocks_behind_the_layer_are_not_computed() -> None:
 def test_encoder_weights_reproduce_the_hidden_vector(family: str) -> None:
     language_model = tiny_language_model(family)
     x_TI, y_TO = language_model.capture(1, torch.randint(0, VOCABULARY, (8, 32)))
-    weights, shape = language_model.encoder_weights(1), language_model.mlp_shape(1)
+    weights, shape = language_model.architecture.encoder_weights(1), language_model.architecture.mlp_shape(1)
     act = ACTIVATIONS[shape.activation]
     z_TH = x_TI @ weights.weight_HI.T + weights.bias_H
     if weights.gate_weight_HI is None:
@@ -93,7 +93,7 @@ def test_mlps_are_restored_after_an_error() -> None:
 @pytest.mark.parametrize("layer", [-1, 3, 99])
 def test_unknown_layer(layer: int) -> None:
     with pytest.raises(UserError, match="layers 0 to 2"):
-        tiny_language_model().mlp_shape(layer)
+        tiny_language_model().architecture.mlp_shape(layer)
 
 
 def test_can_split_row(family: str) -> None:

@@ -46,9 +46,8 @@ from mxd.trainer.analysis.effects import (
 )
 from mxd.trainer.config.analysis import CircuitConfig, Errors
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.edited_mlp import LayerPass
 from mxd.trainer.language_model.loading import float32_weights
-from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
+from mxd.trainer.language_model.mlp_hooks import LayerPass, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run

@@ -105,7 +105,7 @@ class MetricRecord(Base):
     max_density: Mapped[float]
     tokens_per_second: Mapped[float]
     seconds: Mapped[float]
-    # Measured less often, and only for methods whose experts are matrices; see mxd.trainer.layers.metrics.
+    # Measured less often, and only for methods whose experts are matrices; see mxd.trainer.layers.mxd.
     normalized_rank: Mapped[float | None]
     stable_rank: Mapped[float | None]
     min_singular_value: Mapped[float | None]

@@ -354,12 +354,12 @@ def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpSha
                 "--language-model to the one it was trained on."
             )
     if imported.reads == "mlp-input":
-        return language_model.mlp_shape(number), imported.tensors
+        return language_model.architecture.mlp_shape(number), imported.tensors
     if norm is None:
         raise UserError(f"The layer reads the norm before the MLP, but layer {number} of {source} has none.")
     # A LayerNorm was not folded: the layer reads its output after weight and bias.
     behind = imported.reads == "norm" and isinstance(norm, nn.LayerNorm)
-    return language_model.mlp_shape(number), (
+    return language_model.architecture.mlp_shape(number), (
         imported.tensors if behind else unfold(imported.tensors, *read_affine(norm))
     )
 
