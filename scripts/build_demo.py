@@ -31,7 +31,6 @@ from mxd.backend.database.engine import opened
 from mxd.backend.schemas.steering import SteeringRequest
 from mxd.backend.settings import DEMO_DATABASE
 from mxd.trainer.config.layer import WEIGHTS_FILE
-from mxd.trainer.layers.tensor_files import quantize_file
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.search import delete_search
 from mxd.trainer.storage.database.tables import (
@@ -45,6 +44,7 @@ from mxd.trainer.storage.database.tables import (
 )
 from mxd.trainer.storage.run import TOKENIZER_FOLDER, Run, runs_folder
 from mxd.trainer.storage.run_records import read_metrics, register_run
+from scripts.quantize import quantize_file
 
 LABELS_FILE = "labels.json"
 SESSIONS_FILE = "sessions.json"

@@ -1,1 +1,0 @@
-"""Layers of experts: training, storage, analysis and inference. It knows nothing of the web."""

@@ -13,7 +13,6 @@ from mxd.backend.database.demo import unpacked_database
 from mxd.backend.database.engine import opened
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
-from mxd.trainer.layers.tensor_files import quantize_file
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.search import count_documents
@@ -29,6 +28,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import read_metrics
 from mxd.trainer.training.train import train_layers
 from scripts import build_demo
+from scripts.quantize import quantize_file
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 

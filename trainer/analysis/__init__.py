@@ -1,1 +1,0 @@
-"""Analysis of experts: indexing, labels, ablation, circuits, weights and direct effects."""

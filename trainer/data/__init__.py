@@ -1,1 +1,0 @@
-"""From text files to token sequences to MLP activations."""

@@ -1,1 +1,0 @@
-"""Routing prompts and steering generations through trained layers."""

@@ -1,1 +1,0 @@
-"""The Hugging Face language model: loading, tokenizer, and hooks around its MLPs."""

@@ -1,1 +1,0 @@
-"""Runs on disk and in the database, and layers imported from other libraries."""

@@ -1,1 +1,0 @@
-"""Training sparse layers on activations, and fine-tuning several of them together."""

@@ -1,1 +1,0 @@
-"""Helpers that know nothing of layers or language models."""

@@ -19,7 +19,8 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import Gate, Routing, SparseLayer, normalized_mse, read_weights
 from mxd.trainer.layers.mxd import MxD, measure_ranks, output_routing_share
 from mxd.trainer.layers.registry import build_layer, load_layer, matched_num_experts
-from mxd.trainer.layers.tensor_files import GROUP, PACKED, SCALE, dequantize, quantize, quantize_file
+from mxd.trainer.layers.tensor_files import GROUP, PACKED, SCALE, dequantize
+from scripts.quantize import quantize, quantize_file
 from tests.helpers.layers import layer_config, random_layer
 
 

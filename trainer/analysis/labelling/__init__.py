@@ -1,1 +1,0 @@
-"""Automatic labels: descriptions of the tokens on which an expert is active, scored on held-out examples."""

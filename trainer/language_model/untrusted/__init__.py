@@ -1,1 +1,0 @@
-"""Checks of files that come with a language model, before anything loads or runs them."""

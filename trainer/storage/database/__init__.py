@@ -1,1 +1,0 @@
-"""The SQL database: tables, versions and full-text search."""

@@ -1,1 +1,0 @@
-"""Alembic revisions of the trainer's tables, one per version, in ``versions``."""
