@@ -10,8 +10,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from jinja2 import Environment, Template
+from jinja2.filters import do_mark_safe
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.display import printable
@@ -24,11 +28,6 @@ ACTIVATION_STEPS, CHANGE_STEPS = 9, 4
 """Steps of the colour scales of the dashboard."""
 CELLS_IN_MARKDOWN = 5
 """Cells of a row of a grid that Markdown lists, the strongest ones."""
-
-
-def escape(text: str) -> str:
-    """Escape a text for HTML, attributes included. Control characters, which XML forbids, become visible."""
-    return html.escape(printable(text))
 
 
 class Token(NamedTuple):
@@ -68,10 +67,6 @@ class Pair:
 
     texts: Sequence[tuple[str, Sequence[Token]]]
 
-    def html(self) -> str:
-        columns = (f"<div><h2>{escape(name)}</h2>{_text(tokens)}</div>" for name, tokens in self.texts)
-        return f'<section class="pair">{"".join(columns)}</section>'
-
     def markdown(self) -> str:
         parts = []
         for name, tokens in self.texts:
@@ -88,12 +83,6 @@ class ChangeScale:
     largest: float
     """Change at the ends of the scale."""
 
-    def html(self) -> str:
-        """Return the steps from the largest fall to the largest rise, with the ends as text."""
-        steps = [f"d{step}" for step in range(CHANGE_STEPS, 0, -1)] + [""] + [f"u{n + 1}" for n in range(CHANGE_STEPS)]
-        boxes = "".join(f'<i class="{step}"></i>' for step in steps)
-        return f'<p class="scale">{escape(self.name)} −{self.largest:g} {boxes} +{self.largest:g}</p>'
-
     def markdown(self) -> str:
         return ""
 
@@ -105,11 +94,6 @@ class Lines:
     title: str
     texts: Sequence[tuple[str, Sequence[Token]]]
 
-    def html(self) -> str:
-        lines = (f"<div><h2>{escape(name)}</h2>{_text(tokens)}</div>" for name, tokens in self.texts)
-        title = f"<h2>{escape(self.title)}</h2>" if self.title else ""
-        return f'<section class="lines">{title}{"".join(lines)}</section>'
-
     def markdown(self) -> str:
         """Return a table with one row per text, its peaks in bold."""
         rows = [(_markdown(name), "".join(map(_marked, tokens)).strip()) for name, tokens in self.texts]
@@ -120,11 +104,6 @@ class Lines:
 class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-
-    def html(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.head)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
-        return f'<section class="wide"><table><tr>{head}</tr>{body}</table></section>'
 
     def markdown(self) -> str:
         return _markdown_table([*map(_markdown, self.head)], [[*map(_markdown, row)] for row in self.rows])
@@ -138,18 +117,12 @@ class Histogram:
     counts: Sequence[int]
     high: float
 
-    def html(self) -> str:
+    @property
+    def bars(self) -> list[tuple[int, int]]:
+        """Index and height in percent of each bin that is not empty."""
         top = max(max(self.counts, default=0).bit_length(), 1)
-        bars = "".join(
-            f'<rect x="{place}" y="{100 - height}" width=".85" height="{height}"/>'
-            for place, count in enumerate(self.counts)
-            if (height := round(100 * count.bit_length() / top))
-        )
-        picture = (
-            f'<svg viewBox="0 0 {len(self.counts)} 100" preserveAspectRatio="none" role="img" '
-            f'aria-label="{escape(self.title)}">{bars}</svg>'
-        )
-        return f'<section class="bars"><h2>{escape(self.title)}, 0 to {self.high:g}</h2>{picture}</section>'
+        heights = (round(100 * count.bit_length() / top) for count in self.counts)
+        return [(place, height) for place, height in enumerate(heights) if height]
 
     def markdown(self) -> str:
         return ""
@@ -163,20 +136,6 @@ class Grid:
     columns: Sequence[Token]
     rows: Sequence[tuple[str, str, Mapping[int, Sequence[Token]]]]
     """Name, label, and the cells by column."""
-
-    def html(self) -> str:
-        head = "".join(
-            f"<th{_attributes(token)}><span>{escape(_shown(token.text))}</span></th>" for token in self.columns
-        )
-        places = range(len(self.columns))
-        body = "".join(
-            f'<tr><th title="{escape(label)}"><b>{escape(name)}</b> {escape(label)}</th>'
-            + "".join(f"<td>{''.join(map(_token, cells.get(place, ())))}</td>" for place in places)
-            + "</tr>"
-            for name, label, cells in self.rows
-        )
-        table = f'<table class="{self.kind}"><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>'
-        return f'<section class="wide">{table}</section>'
 
     def markdown(self) -> str:
         rows = []
@@ -235,26 +194,12 @@ class Snapshot:
     note: str = ""
     origin: Origin = UNKNOWN
 
-    def fragment(self) -> str:
-        note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
-        command = f"<pre>{escape(self.origin.command)}</pre>" if self.origin.command else ""
-        made = _facts([*self.origin.facts(), ("made with", "MxD Explorer")])
-        return (
-            f'<article class="mxd snapshot"><header><h1>{escape(self.title)}</h1>'
-            f'<p class="sub">{escape(self.subtitle)}</p>'
-            f"{_facts(self.facts)}</header>{''.join(block.html() for block in self.blocks)}"
-            f"<footer>{note}{made}{command}</footer></article>"
-        )
+    def fragment(self, is_page: bool = False) -> str:
+        values = {name: getattr(self, name) for name in ("title", "subtitle", "blocks", "note", "origin")}
+        return _template().render(values, own_facts=self.facts, is_page=is_page)
 
     def html(self) -> str:
-        return (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width">'
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-            f"<title>{escape(self.title)}</title><style>{CSS}\nbody.mxd {{ margin: 0; padding: 24px 16px; "
-            "background: var(--bg); }\n.snapshot { margin: 0 auto; }</style></head>"
-            f'<body class="mxd">{self.fragment()}</body></html>'
-        )
+        return self.fragment(is_page=True)
 
     def markdown(self) -> str:
         origin = [f"{name} {value}" for name, value in self.origin.facts()]
@@ -286,27 +231,19 @@ class Snapshot:
         return f"<style>{CSS}</style>{self.fragment()}"
 
 
-def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    entries = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    return f"<dl>{''.join(entries)}</dl>" if facts else ""
+@cache
+def _template() -> Template:
+    """Every text is escaped, attributes included. Control characters, which XML forbids, become visible."""
 
+    def escaped(value: object) -> object:
+        is_markup = hasattr(value, "__html__")
+        return value if is_markup else do_mark_safe(html.escape(printable(str(value))))
 
-def _text(tokens: Iterable[Token]) -> str:
-    return f'<p class="text">{"".join(map(_token, tokens))}</p>'
-
-
-def _token(token: Token) -> str:
-    if not token.shade and not token.tip:
-        return escape(token.text)
-    body = token.text.lstrip(" ")
-    space = token.text[: len(token.text) - len(body)] if body else ""
-    return f"{space}<span{_attributes(token)}>{escape(_shown(body or token.text))}</span>"
-
-
-def _attributes(token: Token) -> str:
-    names = " ".join(name for name in ("t", token.shade, "peak" if token.peak else "") if name)
-    tip = f' tabindex="0" data-tip="{escape(token.tip)}"' if token.tip else ""
-    return f' class="{names}"{tip}'
+    environment = Environment(autoescape=True, finalize=escaped)
+    environment.filters |= {"shown": _shown, "kind": lambda block: type(block).__name__}
+    # Line breaks and indentation are the template's own.
+    source = re.sub(r"\n\s*", "", (Path(__file__).parent / "snapshot.html").read_text("utf-8"))
+    return environment.from_string(source, {"css": do_mark_safe(CSS), "steps": CHANGE_STEPS})
 
 
 def _shown(text: str) -> str:
