@@ -24,6 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from jinja2 import Environment
 from pydantic import Field, TypeAdapter
 
 from mxd.trainer.config import SAMPLE, LayerConfig, Origin, TrainConfig
@@ -348,43 +349,17 @@ def write_card(config: TrainConfig, layer: LayerConfig, is_on_hub: bool, figures
         facts["imported from"] = f"{origin.format}: {origin.source} {origin.part}".strip()
         facts["SHA-256"] = origin.sha256
 
-    def table(head: str, rows: Mapping[str, str]) -> str:
-        lines = [f"| {name} | {value.replace('|', chr(92) + '|')} |" for name, value in rows.items()]
-        return "\n".join([f"| {head} | |", "|---|---|", *lines])
-
-    base = f"base_model: {config.language_model}\n" if is_on_hub else ""
-    metrics = f"## Metrics\n\n{table('metric', figures)}\n\n" if figures else ""
-    named = config.language_model if is_on_hub else f"FOLDER/{config.language_model}"
-    return f"""---
-library_name: mxd-explorer
-{base}tags:
-- interpretability
-- {config.method}
-- safetensors
----
-
-# {config.name}
-
-The MLP of layer {config.layer} of {config.language_model} as {method_traits(config.method).summary}, for \
-[MxD Explorer](https://arxiv.org/abs/2505.21364): browse its experts, route text and steer generations.
-
-{table("setting", facts)}
-
-{metrics}## Use it
-
-```python
-import mxd
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-layer = mxd.load("OWNER/NAME")  # this repo, or a local copy
-model = AutoModelForCausalLM.from_pretrained("{named}")
-tokenizer = AutoTokenizer.from_pretrained("{named}")
-batch = tokenizer(["The bridge may have cracked."], return_tensors="pt")
-print(layer.activations(model, batch))  # sparse, [1, tokens, experts]
-```
-
-To browse it, run `mxd pull OWNER/NAME`, `mxd index` and `mxd serve`.
-"""
+    template = Environment(trim_blocks=True, keep_trailing_newline=True).from_string(
+        (Path(__file__).parent / "card.md").read_text("utf-8")
+    )
+    return template.render(
+        config=config,
+        summary=method_traits(config.method).summary,
+        facts=facts,
+        figures=figures,
+        is_on_hub=is_on_hub,
+        named=config.language_model if is_on_hub else f"FOLDER/{config.language_model}",
+    )
 
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
