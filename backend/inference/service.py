@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from mxd.backend.errors import BusyError, UnusableRunError
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
@@ -23,19 +23,18 @@ from mxd.backend.schemas.experts import AblationProgressEvent, AblationStoredEve
 from mxd.backend.schemas.runs import LoadedLanguageModel
 from mxd.backend.schemas.steering import PriceDoneEvent, PriceProgressEvent
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.results import Contrast
+from mxd.trainer.analysis.results import Contrast, EditPrice
 from mxd.trainer.config import ContrastConfig, Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import Steps
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from mxd.trainer.analysis.ablation import AblationMeasurement
-    from mxd.trainer.analysis.contrast import ContrastMeasurement
-    from mxd.trainer.analysis.edit_price import PriceMeasurement
+    from mxd.trainer.analysis.ablation import AblationResult
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
 
@@ -240,32 +239,45 @@ async def progress_steps(
         await asyncio.gather(working, return_exceptions=True)
 
 
-SEQUENCES_PER_STEP, ITEMS_PER_STEP, SEQUENCES_PER_ABLATION_STEP = 8, 4, 2
-"""Sizes of the steps of contrasts, prices and ablations: small, so that other requests wait only briefly."""
 BUSY_SECONDS = 0.5
 """Seconds between attempts to schedule a step when the queue is full."""
 
 
-async def contrast_steps(
-    live: InferenceService, run: str, texts: Sequence[Sequence[str]], config: ContrastConfig
-) -> AsyncGenerator[ContrastProgressEvent | Contrast, None]:
-    """Yield the progress of each step, then the contrast. Closing the generator cancels it. Raises BusyError if too
-    many requests are waiting, UserError if the run cannot be used, a text is too short, or no expert is active often
-    enough."""
+class _Progress(NamedTuple, Generic[Result]):
+    """Units done and their total, and at the end the result."""
 
-    def begin(context: JobContext) -> ContrastMeasurement:
-        from mxd.trainer.analysis.contrast import ContrastMeasurement, NamedText, shuffled
+    done: int
+    total: int
+    result: Result | None = None
 
-        a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
-        return ContrastMeasurement(context.runs[0], a, b, config, context.language_model)
 
-    measurement = await live.submit([run], begin)
-    yield ContrastProgressEvent(tokens=measurement.tokens_done, total=measurement.tokens)
-    while not measurement.is_done:
-        await _in_turn(live, [run], lambda _context: measurement.step(SEQUENCES_PER_STEP))
-        yield ContrastProgressEvent(tokens=measurement.tokens_done, total=measurement.tokens)
-    # Counting needs no language model, so it does not occupy the worker.
-    yield await asyncio.to_thread(measurement.result)
+async def _in_steps(
+    live: InferenceService, runs: Sequence[str], begin: Callable[[JobContext], Steps[Result]], at_once: int
+) -> AsyncGenerator[_Progress[Result], None]:
+    """Take the steps of a measurement between other requests, few at once, so that these wait only briefly.
+
+    Closing the generator cancels the measurement; then nothing is stored. Raises BusyError if too many requests are
+    waiting, UserError if a run cannot be used, or as the measurement.
+    """
+
+    def start(context: JobContext) -> tuple[Steps[Result], _Progress[Result]]:
+        steps = begin(context)
+        return steps, _Progress(*next(steps))
+
+    def advance(_context: JobContext) -> _Progress[Result]:
+        done, total = progress.done, progress.total
+        for _ in range(at_once):
+            try:
+                done, total = next(steps)
+            except StopIteration as end:
+                return _Progress(total, total, end.value)
+        return _Progress(done, total)
+
+    steps, progress = await live.submit(runs, start)
+    while progress.result is None:
+        yield progress
+        progress = await _in_turn(live, runs, advance)
+    yield progress
 
 
 async def _in_turn(live: InferenceService, runs: Sequence[str], job: Callable[[JobContext], Result]) -> Result:
@@ -277,6 +289,30 @@ async def _in_turn(live: InferenceService, runs: Sequence[str], job: Callable[[J
             await asyncio.sleep(BUSY_SECONDS)
 
 
+SEQUENCES_PER_STEP, ITEMS_PER_STEP, SEQUENCES_PER_ABLATION_STEP = 8, 4, 2
+"""Sizes of the steps of contrasts, prices and ablations: small, so that other requests wait only briefly."""
+
+
+async def contrast_steps(
+    live: InferenceService, run: str, texts: Sequence[Sequence[str]], config: ContrastConfig
+) -> AsyncGenerator[ContrastProgressEvent | Contrast, None]:
+    """Yield the progress of each step, then the contrast. Closing the generator cancels it. Raises BusyError if too
+    many requests are waiting, UserError if the run cannot be used, a text is too short, or no expert is active often
+    enough."""
+
+    def begin(context: JobContext) -> Steps[Callable[[], Contrast]]:
+        from mxd.trainer.analysis.contrast import NamedText, contrast_in_steps, shuffled
+
+        a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
+        return contrast_in_steps(context.runs[0], a, b, config, context.language_model, SEQUENCES_PER_STEP)
+
+    async for progress in _in_steps(live, [run], begin, 1):
+        if progress.result is None:
+            yield ContrastProgressEvent(tokens=progress.done, total=progress.total)
+        else:  # counting needs no language model, so it does not occupy the worker
+            yield await asyncio.to_thread(progress.result)
+
+
 async def price_steps(
     live: InferenceService, runs: Sequence[str], edits: Sequence[Edit]
 ) -> AsyncGenerator[tuple[PriceProgressEvent | PriceDoneEvent], None]:
@@ -284,16 +320,16 @@ async def price_steps(
     the first of ``runs``. Raises BusyError if too many requests are waiting, UserError if a run cannot be used, or an
     edit has a condition."""
 
-    def begin(context: JobContext) -> PriceMeasurement:
-        from mxd.trainer.analysis.edit_price import PriceMeasurement
+    def begin(context: JobContext) -> Steps[EditPrice]:
+        from mxd.trainer.analysis.edit_price import price_in_steps
 
-        return PriceMeasurement(context.language_model, context.runs, edits)
+        return price_in_steps(context.language_model, context.runs, edits)
 
-    measurement = await live.submit(runs, begin)
-    while measurement.done < measurement.total:
-        yield (PriceProgressEvent(done=measurement.done, total=measurement.total),)
-        await _in_turn(live, runs, lambda _context: measurement.step(ITEMS_PER_STEP))
-    yield (PriceDoneEvent(price=measurement.result()),)
+    async for progress in _in_steps(live, runs, begin, ITEMS_PER_STEP):
+        if progress.result is not None:
+            yield (PriceDoneEvent(price=progress.result),)
+        elif progress.done < progress.total:
+            yield (PriceProgressEvent(done=progress.done, total=progress.total),)
 
 
 async def ablation_steps(
@@ -303,25 +339,18 @@ async def ablation_steps(
     Closing the generator cancels it; then nothing is stored. Raises BusyError if too many requests are waiting,
     UserError if the run cannot be used, or the expert has no examples."""
 
-    def begin(context: JobContext) -> AblationMeasurement:
-        from mxd.trainer.analysis.ablation import AblationMeasurement
+    def begin(context: JobContext) -> Steps[AblationResult]:
+        from mxd.trainer.analysis.ablation import ablation_in_steps
         from mxd.trainer.config import AblationConfig
 
         config = AblationConfig(experts=(expert,))
-        return AblationMeasurement(context.runs[0], config, context.language_model, database)
+        return ablation_in_steps(context.runs[0], config, context.language_model, database)
 
-    measurement = await live.submit([run], begin)
-
-    def advance(_context: JobContext) -> None:
-        for _ in range(SEQUENCES_PER_ABLATION_STEP):
-            if measurement.done < measurement.total:
-                measurement.step()
-
-    while measurement.done < measurement.total:
-        yield (AblationProgressEvent(done=measurement.done, total=measurement.total),)
-        await _in_turn(live, [run], advance)
-    await _in_turn(live, [run], lambda _context: measurement.write(database))
-    yield (AblationStoredEvent(),)
+    async for progress in _in_steps(live, [run], begin, SEQUENCES_PER_ABLATION_STEP):
+        if progress.result is not None:
+            yield (AblationStoredEvent(),)
+        elif progress.done < progress.total:
+            yield (AblationProgressEvent(done=progress.done, total=progress.total),)
 
 
 WAIT_SECONDS = 10.0

@@ -19,7 +19,7 @@ experts, I input width, O output width, W residual width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -51,7 +51,7 @@ from mxd.trainer.storage.database.tables import (
 )
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
-from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, Steps, completed
 
 NEIGHBOURS = 8
 """Experts on either side, in order of density, from which the random expert of similar density is drawn."""
@@ -457,112 +457,86 @@ def build_ablations(
             expert.
         CancelledError: the task was cancelled. Previous results are unchanged.
     """
-    measurement = AblationMeasurement(run, config, language_model, database, callbacks)
-    while measurement.done < measurement.total:
-        callbacks.check_cancelled()
-        measurement.step()
-        callbacks.on_progress(measurement.done, measurement.total, "")
-    return measurement.write(database)
+    return completed(ablation_in_steps(run, config, language_model, database, callbacks), callbacks)
 
 
-class AblationMeasurement:
-    """A measurement in steps, so that a server can serve other requests between them."""
+def ablation_in_steps(
+    run: Run,
+    config: AblationConfig,
+    language_model: LanguageModel,
+    database: Engine,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> Steps[AblationResult]:
+    """``build_ablations`` in steps of one forward pass of one sequence. Yields numbers of examples."""
+    check_fits(language_model, run)
+    with Session(database) as session:
+        record = get_indexed_run(session, run.name)
+        indexed_at = session.get_one(IndexRecord, record.id).created_at
+        activity = read_activity(session, record)
+        random_experts = density_matched_experts(activity, config.seed)
+        examples = sample_examples(session, record, config.examples_per_bin)
+        if config.experts:
+            examples = select_experts(examples, config.experts, random_experts, record)
+        sequences = read_sequences(session, record)
+        run_id = record.id
+    run.layer.to(language_model.device_of(run.config.layer))
+    if not config.experts:
+        examples = share_sequences(examples, sequences, run, language_model, config.seed, callbacks)
+    done, rows = 0, list[dict[str, Any]]()
+    yield done, (total := len(examples.expert))
+    appends = language_model.can_append_variants(run.config.layer)
+    size = EXAMPLES_PER_FORWARD if appends else EXAMPLES_OF_ROWS
+    for low in range(0, len(activity.density), EXPERTS_PER_CHUNK):
+        chunk = examples.select(np.flatnonzero((examples.expert >= low) & (examples.expert < low + EXPERTS_PER_CHUNK)))
+        order, parts = list[Ints](), list[InterventionEffects]()
+        for sequence, own in group_by_sequence(chunk):
+            for start in range(0, len(own), size):
+                order.append(own[start : start + size])
+                expert, position = chunk.expert[order[-1]], chunk.position[order[-1]]
+                other = random_experts[expert]
+                columns = (position, expert, activity.p99[expert], other, activity.p99[other])
+                seed = int(np.random.SeedSequence([config.seed, sequence]).generate_state(1)[0])
+                interventions = Interventions(seed, *map(torch.from_numpy, columns))
+                ids, layer = sequences[sequence], run.config.layer
+                effects = measure_interventions(language_model, layer, run.layer, ids, interventions)
+                # To the CPU in one go: averaging waits for every number, and a dispatched model has two devices.
+                parts.append(InterventionEffects(*(values.cpu() for values in effects)))
+                yield (done := done + len(expert)), total
+        if not parts:
+            continue
+        sorted_P = torch.from_numpy(np.argsort(np.concatenate(order)))
+        joined = InterventionEffects(*(torch.cat(values)[sorted_P] for values in zip(*parts, strict=True)))
+        experts, starts = np.unique(chunk.expert, return_index=True)
+        for expert, own in zip(experts.tolist(), np.split(np.arange(len(chunk.expert)), starts[1:]), strict=True):
+            effects = InterventionEffects(*(values[torch.from_numpy(own)] for values in joined))
+            weight_M = torch.from_numpy(chunk.weight[own]).float()
+            row = summarise(language_model, expert, int(random_experts[expert]), effects, weight_M)
+            rows.append({"run_id": run_id, **row})
+    with writing(database) as session:
+        index = session.get(IndexRecord, run_id)
+        if index is None or index.created_at != indexed_at:
+            raise UserError(f"Run '{run.name}' was indexed again or removed meanwhile. Measure it again.")
+        _write(session, run_id, config, rows)
 
-    def __init__(
-        self,
-        run: Run,
-        config: AblationConfig,
-        language_model: LanguageModel,
-        database: Engine,
-        callbacks: Callbacks = NO_CALLBACKS,
-    ) -> None:
-        """Read and choose the examples. Arguments and errors as ``build_ablations``."""
-        check_fits(language_model, run)
-        self._run, self._config, self._language_model = run, config, language_model
-        with Session(database) as session:
-            record = get_indexed_run(session, run.name)
-            self._run_id, self._indexed_at = record.id, session.get_one(IndexRecord, record.id).created_at
-            self._activity = read_activity(session, record)
-            self._random_experts = density_matched_experts(self._activity, config.seed)
-            examples = sample_examples(session, record, config.examples_per_bin)
-            if config.experts:
-                examples = select_experts(examples, config.experts, self._random_experts, record)
-            self._sequences = read_sequences(session, record)
-        run.layer.to(language_model.device_of(run.config.layer))
-        if not config.experts:
-            examples = share_sequences(examples, self._sequences, run, language_model, config.seed, callbacks)
-        self.done, self.total = 0, len(examples.expert)
-        """Numbers of measured examples, and of all."""
-        self._rows: list[dict[str, Any]] = []
-        self._passes = self._measure(examples)
+    def median(name: str) -> float:
+        values = [row[name] for row in rows if row[name] is not None]
+        return float(np.median(values)) if values else float("nan")
 
-    def step(self) -> None:
-        """Run one forward pass of one sequence."""
-        next(self._passes)
+    medians = {field.name: median(field.name) for field in fields(AblationResult)[3:]}
+    return AblationResult(run.name, len(rows), sum(row["examples"] for row in rows), **medians)
 
-    def write(self, database: Engine) -> AblationResult:
-        """Replace the stored results of the measured experts in one transaction, once all steps are done."""
-        unmeasured = list(self._passes)  # summarises the last experts
-        assert not unmeasured
-        chosen, rows = self._config.experts, self._rows
-        with writing(database) as session:
-            index = session.get(IndexRecord, self._run_id)
-            if index is None or index.created_at != self._indexed_at:
-                raise UserError(f"Run '{self._run.name}' was indexed again or removed meanwhile. Measure it again.")
-            delete_ablations(session, self._run_id, [row["expert"] for row in rows] if chosen else None)
-            earlier = session.get(MeasurementRecord, (self._run_id, "ablate"))
-            settings = self._config.model_dump(mode="json")
-            if chosen and earlier is not None:  # the rows of other experts stay, so the settings name these, too
-                before = earlier.settings.get("experts")
-                settings["experts"] = sorted({*before, *chosen}) if before else []
-            session.merge(MeasurementRecord(run_id=self._run_id, command="ablate", settings=settings))
-            if rows:
-                session.execute(insert(AblationRecord), rows)
-                columns = ("run_id", "expert", *ABLATION_COLUMNS)
-                session.execute(update(ExpertRecord), [{name: row[name] or 0.0 for name in columns} for row in rows])
 
-        def median(name: str) -> float:
-            values = [row[name] for row in rows if row[name] is not None]
-            return float(np.median(values)) if values else float("nan")
-
-        medians = {field.name: median(field.name) for field in fields(AblationResult)[3:]}
-        return AblationResult(self._run.name, len(rows), sum(row["examples"] for row in rows), **medians)
-
-    def _measure(self, examples: SampledExamples) -> Iterator[SampledExamples]:
-        """Yield the examples of each forward pass, and add the rows of experts whose examples are all measured."""
-        appends = self._language_model.can_append_variants(self._run.config.layer)
-        size = EXAMPLES_PER_FORWARD if appends else EXAMPLES_OF_ROWS
-        for low in range(0, len(self._activity.density), EXPERTS_PER_CHUNK):
-            chunk = examples.select(
-                np.flatnonzero((examples.expert >= low) & (examples.expert < low + EXPERTS_PER_CHUNK))
-            )
-            order, parts = list[Ints](), list[InterventionEffects]()
-            for sequence, rows in group_by_sequence(chunk):
-                for start in range(0, len(rows), size):
-                    order.append(rows[start : start + size])
-                    some = chunk.select(order[-1])
-                    parts.append(self._effects(sequence, some))
-                    self.done += len(some.expert)
-                    yield some
-            if not parts:
-                continue
-            sorted_P = torch.from_numpy(np.argsort(np.concatenate(order)))
-            joined = InterventionEffects(*(torch.cat(values)[sorted_P] for values in zip(*parts, strict=True)))
-            experts, starts = np.unique(chunk.expert, return_index=True)
-            for expert, own in zip(experts.tolist(), np.split(np.arange(len(chunk.expert)), starts[1:]), strict=True):
-                effects = InterventionEffects(*(values[torch.from_numpy(own)] for values in joined))
-                weight_M, random_expert = torch.from_numpy(chunk.weight[own]).float(), int(self._random_experts[expert])
-                row = summarise(self._language_model, expert, random_expert, effects, weight_M)
-                self._rows.append({"run_id": self._run_id, **row})
-
-    def _effects(self, sequence: int, examples: SampledExamples) -> InterventionEffects:
-        """Measure examples of one sequence."""
-        random_expert = self._random_experts[examples.expert]
-        units, of_random = (self._activity.p99[experts] for experts in (examples.expert, random_expert))
-        columns = (examples.position, examples.expert, units, random_expert, of_random)
-        seed = int(np.random.SeedSequence([self._config.seed, sequence]).generate_state(1)[0])
-        interventions = Interventions(seed, *map(torch.from_numpy, columns))
-        ids, layer = self._sequences[sequence], self._run.config.layer
-        effects = measure_interventions(self._language_model, layer, self._run.layer, ids, interventions)
-        # To the CPU in one go: averaging waits for every number, and a dispatched model has effects on two devices.
-        return InterventionEffects(*(values.cpu() for values in effects))
+def _write(session: Session, run_id: int, config: AblationConfig, rows: Sequence[dict[str, Any]]) -> None:
+    """Replace the stored results of the measured experts."""
+    chosen = config.experts
+    delete_ablations(session, run_id, [row["expert"] for row in rows] if chosen else None)
+    earlier = session.get(MeasurementRecord, (run_id, "ablate"))
+    settings = config.model_dump(mode="json")
+    if chosen and earlier is not None:  # the rows of other experts stay, so the settings name these, too
+        before = earlier.settings.get("experts")
+        settings["experts"] = sorted({*before, *chosen}) if before else []
+    session.merge(MeasurementRecord(run_id=run_id, command="ablate", settings=settings))
+    if rows:
+        session.execute(insert(AblationRecord), rows)
+        columns = ("run_id", "expert", *ABLATION_COLUMNS)
+        session.execute(update(ExpertRecord), [{name: row[name] or 0.0 for name in columns} for row in rows])

@@ -25,6 +25,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.bootstrap import NORMAL_97_5, Interval
-from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, Steps, completed
 from mxd.trainer.utils.display import suggest
 
 if TYPE_CHECKING:
@@ -364,44 +365,38 @@ class TextCounter:
         self.num_experts = num_experts
         # Sequences of similar length share a batch, so that little of it is padding.
         self._order = np.argsort([-len(ids) for ids in text.sequences], kind="stable")
-        self._next = 0
-        self.tokens_done = 0
         self._parts: list[_Sums] = []
         self._statistics = ExpertStatistics(num_experts)
         self._top = TopExamples(num_experts, max(config.examples, 1), 0, config.seed)
         self._selected: SelectedExamples | None = None
         self._max_examples = config.examples
 
-    @property
-    def is_done(self) -> bool:
-        """True if the text is routed."""
-        return self._next >= len(self._order)
-
-    def step(self, count: int, route: Callable[[Ints], Routing]) -> None:
-        """Route the next sequences, [S, L] token ids, and count them without padding and start tokens."""
-        first, ids_S = self._next, self._order[self._next : self._next + count]
-        self._next += len(ids_S)
-        sequences = [self.text.sequences[number] for number in ids_S]
-        lengths_S = np.array([len(ids) for ids in sequences])
-        # Padded at the end, where no token of a text attends to the padding.
-        token_ids_SL = np.zeros((len(sequences), length := int(lengths_S.max())), np.int64)
-        for row, ids in enumerate(sequences):
-            token_ids_SL[row, : len(ids)] = ids
-        routing = route(token_ids_SL)
-        place_L = np.arange(length)
-        counts_SL = (place_L > 0) & (place_L < lengths_S[:, None])
-        mask_T1 = torch.from_numpy(counts_SL.reshape(-1, 1)).to(routing.activations_TK.device)
-        masked = Routing(routing.activations_TK * mask_T1, routing.indices_TK)
-        # The places of the batches in the order are ascending, as the selection of examples needs.
-        pairs, _ = active_pairs(masked, length, first + np.arange(len(ids_S)))
-        self._top.add(pairs, self._statistics, self._statistics.add(pairs))
-        if self._top.needs_pruning:
-            self._top.prune(self._statistics)
-        unit_P = self.units[self._order[pairs.sequence]].astype(np.int64)
-        keys_P: Ints = unit_P * self.num_experts + pairs.expert.astype(np.int64)
-        sums = _Sums(keys_P, np.ones(len(keys_P), np.int64), pairs.activation.astype(np.float64))
-        self._parts.append(sums.merged())
-        self.tokens_done += int(counts_SL.sum())
+    def route(self, at_once: int, route: Callable[[Ints], Routing]) -> Iterator[int]:
+        """Route the text, some sequences at once, given as [S, L] token ids. Count without padding and start tokens,
+        and yield the number of tokens."""
+        for first in range(0, len(self._order), at_once):
+            ids_S = self._order[first : first + at_once]
+            sequences = [self.text.sequences[number] for number in ids_S]
+            lengths_S = np.array([len(ids) for ids in sequences])
+            # Padded at the end, where no token of a text attends to the padding.
+            token_ids_SL = np.zeros((len(sequences), length := int(lengths_S.max())), np.int64)
+            for row, ids in enumerate(sequences):
+                token_ids_SL[row, : len(ids)] = ids
+            routing = route(token_ids_SL)
+            place_L = np.arange(length)
+            counts_SL = (place_L > 0) & (place_L < lengths_S[:, None])
+            mask_T1 = torch.from_numpy(counts_SL.reshape(-1, 1)).to(routing.activations_TK.device)
+            masked = Routing(routing.activations_TK * mask_T1, routing.indices_TK)
+            # The places of the batches in the order are ascending, as the selection of examples needs.
+            pairs, _ = active_pairs(masked, length, first + np.arange(len(ids_S)))
+            self._top.add(pairs, self._statistics, self._statistics.add(pairs))
+            if self._top.needs_pruning:
+                self._top.prune(self._statistics)
+            unit_P = self.units[self._order[pairs.sequence]].astype(np.int64)
+            keys_P: Ints = unit_P * self.num_experts + pairs.expert.astype(np.int64)
+            sums = _Sums(keys_P, np.ones(len(keys_P), np.int64), pairs.activation.astype(np.float64))
+            self._parts.append(sums.merged())
+            yield int(counts_SL.sum())
 
     def counts(self) -> tuple[Ints, _Sums]:
         """Return the number of tokens of each document, [D], and the sums of all documents."""
@@ -438,107 +433,77 @@ def contrast(
 ) -> Contrast:
     """Find the experts whose activation density differs between two texts. Raises UserError if a text is too short, or
     no expert is active often enough."""
-    measurement = ContrastMeasurement(run, a, b, config, language_model)
-    while not measurement.is_done:
-        callbacks.check_cancelled()
-        measurement.step(SEQUENCES_PER_FORWARD)
-        callbacks.on_progress(measurement.tokens_done, measurement.tokens, run.name)
-    return measurement.result()
+    steps = contrast_in_steps(run, a, b, config, language_model, SEQUENCES_PER_FORWARD)
+    return completed(steps, callbacks, run.name)()
 
 
-class ContrastMeasurement:
-    """A contrast in steps, so that a server can do other work between them."""
+def contrast_in_steps(
+    run: Run, a: NamedText, b: NamedText, config: ContrastConfig, language_model: LanguageModel, sequences: int
+) -> Steps[Callable[[], Contrast]]:
+    """``contrast`` in steps of a few sequences. The comparison itself, which needs no language model, is the result."""
+    check_fits(language_model, run)
+    context_length = min(run.config.text.context_length, language_model.max_tokens)
+    start_token = start_token_id(language_model.tokenizer, run.config.text.start_token)
+    texts = [
+        tokenize_text(text, language_model.tokenizer, start_token, config.tokens, context_length) for text in (a, b)
+    ]
+    unit, layer, sides, done = choose_unit(texts), run.config.layer, list[TextCounter](), 0
+    for text in texts:
+        units = text.document_of if unit == "document" else range(len(text.sequences))
+        sides.append(TextCounter(text, units, run.layer.config.num_experts, config))
 
-    def __init__(
-        self, run: Run, a: NamedText, b: NamedText, config: ContrastConfig, language_model: LanguageModel
-    ) -> None:
-        """Read and tokenise both texts. Errors as ``contrast``."""
-        check_fits(language_model, run)
-        self.run, self.config = run, config
-        self._language_model = language_model
-        context_length = min(run.config.text.context_length, language_model.max_tokens)
-        start_token = start_token_id(language_model.tokenizer, run.config.text.start_token)
-        texts = [
-            tokenize_text(text, language_model.tokenizer, start_token, config.tokens, context_length) for text in (a, b)
-        ]
-        self.unit = choose_unit(texts)
-        self._sides = []
-        for text in texts:
-            units = text.document_of if self.unit == "document" else range(len(text.sequences))
-            self._sides.append(TextCounter(text, units, run.layer.config.num_experts, config))
+    def route(token_ids_SL: Ints) -> Routing:
+        sparse_layer = run.layer.to(language_model.device_of(layer))
+        return route_in_parts(sparse_layer, layer_input(sparse_layer, layer, language_model, token_ids_SL))
 
-    @property
-    def tokens(self) -> int:
-        """Number of tokens of both texts."""
-        return sum(side.text.tokens for side in self._sides)
+    yield done, (total := sum(text.tokens for text in texts))
+    for side in sides:
+        for tokens in side.route(sequences, route):
+            yield (done := done + tokens), total
+    return partial(_compared, run, config, unit, sides)
 
-    @property
-    def tokens_done(self) -> int:
-        """Number of routed tokens."""
-        return sum(side.tokens_done for side in self._sides)
 
-    @property
-    def is_done(self) -> bool:
-        """True if both texts are routed."""
-        return all(side.is_done for side in self._sides)
-
-    def step(self, sequences: int) -> None:
-        """Route the next sequences."""
-        layer = self.run.config.layer
-        sparse_layer = self.run.layer.to(self._language_model.device_of(layer))
-
-        def route(token_ids_SL: Ints) -> Routing:
-            return route_in_parts(sparse_layer, layer_input(sparse_layer, layer, self._language_model, token_ids_SL))
-
-        next(side for side in self._sides if not side.is_done).step(sequences, route)
-
-    def result(self) -> Contrast:
-        """Compare the texts. Errors as ``contrast``."""
-        counts, in_a_D = self._counts()
-        ratios = rate_ratios(counts, in_a_D)
-        is_tested_N = ratios.enough(self.config.min_tokens, self.config.min_units)
-        if not is_tested_N.any():
-            raise UserError(
-                f"No expert is active on {self.config.min_tokens} tokens of {self.config.min_units} {self.unit}s. "
-                "Give longer texts, or lower the two limits."
-            )
-        experts = _described(ratios, np.flatnonzero(is_tested_N))
-        significant = [each for each in experts if each.is_found]
-        found_a = [each for each in significant if each.ratio.value > 1]
-        found_b = [each for each in significant if each.ratio.value < 1]
-        shown = [each.expert for part in (found_a, found_b) for each in part[: self.config.shown]]
-        a, b = (
-            ContrastedText(s.text.name, s.text.documents, int(s.units.max()) + 1, s.text.tokens) for s in self._sides
+def _compared(run: Run, config: ContrastConfig, unit: Unit, sides: Sequence[TextCounter]) -> Contrast:
+    """Compare routed texts. Errors as ``contrast``."""
+    (tokens_a, a), (tokens_b, b) = (side.counts() for side in sides)
+    num_experts = run.layer.config.num_experts
+    key_P = np.concatenate([a.key_P, b.key_P + len(tokens_a) * num_experts])  # documents of b follow those of a
+    counts = DocumentCounts(
+        tokens_D=np.concatenate([tokens_a, tokens_b]),
+        document_P=key_P // num_experts,
+        expert_P=key_P % num_experts,
+        count_P=np.concatenate([a.count_P, b.count_P]),
+        activation_P=np.concatenate([a.activation_P, b.activation_P]),
+        num_experts=num_experts,
+    )
+    in_a_D = np.arange(len(counts.tokens_D)) < len(tokens_a)
+    ratios = rate_ratios(counts, in_a_D)
+    is_tested_N = ratios.enough(config.min_tokens, config.min_units)
+    if not is_tested_N.any():
+        raise UserError(
+            f"No expert is active on {config.min_tokens} tokens of {config.min_units} {unit}s. "
+            "Give longer texts, or lower the two limits."
         )
-        return Contrast(
-            run=self.run.name,
-            a=a,
-            b=b,
-            unit=self.unit,
-            num_experts=counts.num_experts,
-            min_tokens=self.config.min_tokens,
-            min_units=self.config.min_units,
-            tested=len(experts),
-            found_a=len(found_a),
-            found_b=len(found_b),
-            chance=_chance_level(counts, in_a_D, is_tested_N, self.config) if self.config.shuffles else None,
-            experts=tuple(experts),
-            examples={expert: ContrastExamples(*(tuple(s.examples(expert)) for s in self._sides)) for expert in shown},
-        )
-
-    def _counts(self) -> tuple[DocumentCounts, Mask]:
-        (tokens_a, a), (tokens_b, b) = (side.counts() for side in self._sides)
-        num_experts = self.run.layer.config.num_experts
-        key_P = np.concatenate([a.key_P, b.key_P + len(tokens_a) * num_experts])  # documents of b follow those of a
-        counts = DocumentCounts(
-            tokens_D=np.concatenate([tokens_a, tokens_b]),
-            document_P=key_P // num_experts,
-            expert_P=key_P % num_experts,
-            count_P=np.concatenate([a.count_P, b.count_P]),
-            activation_P=np.concatenate([a.activation_P, b.activation_P]),
-            num_experts=num_experts,
-        )
-        return counts, np.arange(len(counts.tokens_D)) < len(tokens_a)
+    experts = _described(ratios, np.flatnonzero(is_tested_N))
+    significant = [each for each in experts if each.is_found]
+    found_a = [each for each in significant if each.ratio.value > 1]
+    found_b = [each for each in significant if each.ratio.value < 1]
+    shown = [each.expert for part in (found_a, found_b) for each in part[: config.shown]]
+    sizes = (ContrastedText(s.text.name, s.text.documents, int(s.units.max()) + 1, s.text.tokens) for s in sides)
+    return Contrast(
+        run.name,
+        *sizes,
+        unit=unit,
+        num_experts=num_experts,
+        min_tokens=config.min_tokens,
+        min_units=config.min_units,
+        tested=len(experts),
+        found_a=len(found_a),
+        found_b=len(found_b),
+        chance=_chance_level(counts, in_a_D, is_tested_N, config) if config.shuffles else None,
+        experts=tuple(experts),
+        examples={expert: ContrastExamples(*(tuple(s.examples(expert)) for s in sides)) for expert in shown},
+    )
 
 
 def _described(ratios: RateRatios, experts_E: Ints) -> list[ContrastedExpert]:

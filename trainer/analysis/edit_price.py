@@ -35,7 +35,7 @@ from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import text_ids
-from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, Steps, completed
 
 RANDOM_GROUPS = 2
 """Random groups with which each group of edits is compared."""
@@ -147,89 +147,6 @@ def unrelated_readings(language_model: LanguageModel, run: Run, texts: Sequence[
     ]
 
 
-class PriceMeasurement:
-    """A measurement of the price of some edits, in steps, so that a server can serve other requests between them."""
-
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        runs: Sequence[Run],
-        edits: Sequence[Edit],
-        callbacks: Callbacks = NO_CALLBACKS,
-    ) -> None:
-        """Check the edits. Arguments and errors as ``edit_price``."""
-        check_priced(edits)
-        named = [edit if edit.run else edit.model_copy(update={"run": runs[0].name}) for edit in edits]
-        layers = layers_of(language_model, runs)
-        self._passes = EditedPasses(language_model, runs, layers, saved_units(runs), callbacks)
-        self._passes.change([named])  # reports unknown runs and experts before anything is measured
-        # The first row has no edit.
-        self._groups = [(), named, *self._passes.random_groups([named])]
-        self._texts = unrelated_readings(language_model, runs[0], UNRELATED)
-        self.total = len(self._texts) + len(ability_items())
-        self.done = 0
-        self._kl: list[Tensor] = []
-        self._losses: list[Tensor] = []
-        self._solved: dict[AbilityKind, list[Tensor]] = {kind: [] for kind in get_args(AbilityKind)}
-
-    def step(self, count: int) -> None:
-        """Measure up to ``count`` texts and items."""
-        for number in range(self.done, min(self.done + count, self.total)):
-            if number < len(self._texts):
-                reading = self._texts[number]
-                logits_GSV = self._logits(reading)
-                original_SV = logits_GSV[0].log_softmax(-1)
-                self._kl.append(_divergence(original_SV, logits_GSV))
-                self._losses.append(-reading.continuation_log_p(logits_GSV).cpu())
-            else:
-                item = ability_items()[number - len(self._texts)]
-                ids = text_ids(self._passes.language_model, self._passes.runs, item.prompt)
-                right, wrong = (
-                    read_target(self._passes.language_model, ids, ContinuationTarget(text=text))
-                    for text in (item.right, item.wrong)
-                )
-                logits_GSV = self._logits(right)
-                # Two continuations of one token follow the same pass.
-                others_GSV = logits_GSV if right.fed_ids == wrong.fed_ids else self._logits(wrong)
-                is_solved_G = right.continuation_log_p(logits_GSV).sum(1) > wrong.continuation_log_p(others_GSV).sum(1)
-                self._solved[item.kind].append(is_solved_G.cpu())
-            self.done = number + 1
-
-    def result(self) -> EditPrice:
-        """The price, once all steps are done."""
-        assert self.done == self.total
-        kl_GS, loss_GS = torch.cat(self._kl, 1), torch.cat(self._losses, 1)
-        change_GS = loss_GS - loss_GS[:1]
-        shares = {kind: torch.stack(solved).float().mean(0) for kind, solved in self._solved.items()}
-        every_IG = torch.cat([torch.stack(solved) for solved in self._solved.values()]).float()
-
-        def on_text(rows: slice) -> PriceOnText:
-            kl_S, change_S = kl_GS[rows].mean(0), change_GS[rows].mean(0)
-            return PriceOnText(
-                float(kl_S.mean().clamp_min(0)), float(change_S.mean()), _error_of_mean(kl_S), _error_of_mean(change_S)
-            )
-
-        def ability(rows: slice) -> Ability:
-            return Ability(
-                all=float(every_IG[:, rows].mean()),
-                **{kind: float(share_G[rows].mean()) for kind, share_G in shares.items()},
-            )
-
-        original, edited, drawn = slice(0, 1), slice(1, 2), slice(2, None)
-        return EditPrice(
-            edits=on_text(edited),
-            random=on_text(drawn),
-            items=len(ability_items()),
-            original_ability=ability(original),
-            ability=ability(edited),
-            random_ability=ability(drawn),
-            ability_error=_error_of_mean(every_IG[:, 1] - every_IG[:, 0]),
-        )
-
-    def _logits(self, reading: Reading) -> Tensor:
-        return torch.cat([forward.logits_BSV for forward in self._passes.forwards(reading, self._groups)])
-
-
 def check_priced(edits: Sequence[Edit]) -> None:
     """Check that the price of some edits can be measured. Raises UserError if there is no edit, or one has a
     condition."""
@@ -249,11 +166,67 @@ def edit_price(
     Raises:
         UserError: there is no edit, or one has a condition or names an unknown run or expert.
     """
-    measurement = PriceMeasurement(language_model, runs, edits, callbacks)
-    while measurement.done < measurement.total:
-        measurement.step(1)
-        callbacks.on_progress(measurement.done, measurement.total, "")
-    return measurement.result()
+    return completed(price_in_steps(language_model, runs, edits, callbacks), callbacks)
+
+
+def price_in_steps(
+    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], callbacks: Callbacks = NO_CALLBACKS
+) -> Steps[EditPrice]:
+    """``edit_price`` in steps of one text, or of one item of the ability test."""
+    check_priced(edits)
+    named = [edit if edit.run else edit.model_copy(update={"run": runs[0].name}) for edit in edits]
+    layers = layers_of(language_model, runs)
+    passes = EditedPasses(language_model, runs, layers, saved_units(runs), callbacks)
+    passes.change([named])  # reports unknown runs and experts before anything is measured
+    groups = [(), named, *passes.random_groups([named])]  # the first row has no edit
+    texts, items = unrelated_readings(language_model, runs[0], UNRELATED), ability_items()
+    yield 0, (total := len(texts) + len(items))
+
+    def logits(reading: Reading) -> Tensor:
+        return torch.cat([forward.logits_BSV for forward in passes.forwards(reading, groups)])
+
+    kl, losses = list[Tensor](), list[Tensor]()
+    for done, reading in enumerate(texts, start=1):
+        logits_GSV = logits(reading)
+        kl.append(_divergence(logits_GSV[0].log_softmax(-1), logits_GSV))
+        losses.append(-reading.continuation_log_p(logits_GSV).cpu())
+        yield done, total
+    solved: dict[AbilityKind, list[Tensor]] = {kind: [] for kind in get_args(AbilityKind)}
+    for done, item in enumerate(items, start=1 + len(texts)):
+        ids = text_ids(language_model, runs, item.prompt)
+        right, wrong = (
+            read_target(language_model, ids, ContinuationTarget(text=text)) for text in (item.right, item.wrong)
+        )
+        logits_GSV = logits(right)
+        # Two continuations of one token follow the same pass.
+        others_GSV = logits_GSV if right.fed_ids == wrong.fed_ids else logits(wrong)
+        is_solved_G = right.continuation_log_p(logits_GSV).sum(1) > wrong.continuation_log_p(others_GSV).sum(1)
+        solved[item.kind].append(is_solved_G.cpu())
+        yield done, total
+    kl_GS, loss_GS = torch.cat(kl, 1), torch.cat(losses, 1)
+    change_GS = loss_GS - loss_GS[:1]
+    every_IG = torch.cat([torch.stack(each) for each in solved.values()]).float()
+
+    def on_text(rows: slice) -> PriceOnText:
+        kl_S, change_S = kl_GS[rows].mean(0), change_GS[rows].mean(0)
+        return PriceOnText(
+            float(kl_S.mean().clamp_min(0)), float(change_S.mean()), _error_of_mean(kl_S), _error_of_mean(change_S)
+        )
+
+    def ability(rows: slice) -> Ability:
+        shares = {kind: float(torch.stack(each).float().mean(0)[rows].mean()) for kind, each in solved.items()}
+        return Ability(all=float(every_IG[:, rows].mean()), **shares)
+
+    original, edited, drawn = slice(0, 1), slice(1, 2), slice(2, None)
+    return EditPrice(
+        edits=on_text(edited),
+        random=on_text(drawn),
+        items=len(items),
+        original_ability=ability(original),
+        ability=ability(edited),
+        random_ability=ability(drawn),
+        ability_error=_error_of_mean(every_IG[:, 1] - every_IG[:, 0]),
+    )
 
 
 def _error_of_mean(values: Tensor) -> float:

@@ -1,11 +1,14 @@
-"""Progress reports and cancellation of long tasks."""
+"""Progress reports and cancellation of long tasks, and tasks in steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mxd.trainer.errors import CancelledError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,3 +31,19 @@ class Callbacks:
 
 NO_CALLBACKS = Callbacks()
 """Default of the ``callbacks`` parameters: reports nothing, never cancels."""
+
+Steps = Generator[tuple[int, int], None, T]
+"""A task in steps, between which a server can serve other requests. It yields the units done and their total, first
+when its arguments are checked and no unit is done, and returns its result."""
+
+
+def completed(steps: Steps[T], callbacks: Callbacks, note: str = "") -> T:
+    """Take all steps, and return their result. Raises CancelledError if the task is cancelled."""
+    while True:
+        callbacks.check_cancelled()
+        try:
+            done, total = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        callbacks.on_progress(done, total, note)

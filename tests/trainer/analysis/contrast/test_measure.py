@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from mxd.trainer.analysis.contrast import (
-    ContrastMeasurement,
     DocumentCounts,
     NamedText,
     RateRatios,
     contrast,
+    contrast_in_steps,
     pearson3_p_values,
     q_values,
     rate_ratios,
@@ -25,6 +25,7 @@ from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig, TextConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route
+from mxd.trainer.utils.callbacks import completed
 from tests.helpers.runs import World, run_of, stop_after
 
 FEW = ContrastConfig(min_tokens=5, min_units=2, shown=100)
@@ -93,13 +94,16 @@ def test_examples_show_the_strongest_tokens_of_both_texts(world: World) -> None:
 def test_steps_of_any_size_give_one_result(world: World) -> None:
     a, b = (NamedText(name, random_texts(words, 3)) for name, words in zip("AB", WORDS, strict=True))
     run = run_of(world, "run", 1)
-    results = []
-    for sequences in (1, 7, 100):
-        measurement = ContrastMeasurement(run, a, b, FEW, world.language_model)
-        while not measurement.is_done:
-            measurement.step(sequences)
-        assert measurement.tokens_done == measurement.tokens
-        results.append(measurement.result())
+
+    def measured(sequences: int) -> Contrast:
+        seen: list[tuple[int, int]] = []
+        steps = contrast_in_steps(run, a, b, FEW, world.language_model, sequences)
+        result = completed(steps, Callbacks(on_progress=lambda done, total, _: seen.append((done, total))))
+        assert seen[0][0] == 0
+        assert seen[-1][0] == seen[-1][1]
+        return result()
+
+    results = [measured(sequences) for sequences in (1, 7, 100)]
     assert [(each.expert, each.active_a, each.active_b) for each in results[0].experts] == [
         (each.expert, each.active_a, each.active_b) for each in results[1].experts
     ]
