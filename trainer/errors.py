@@ -4,8 +4,6 @@ Each carries a message for the user. The command line prints it and exits with 2
 or 503. Any other exception is a bug and shows its traceback.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import TypeVar
 

@@ -7,8 +7,6 @@ An item is solved if the right one is more probable. The same edits of random ex
 Shapes: G groups of edits, one row each; S read positions, V vocabulary, P tokens of all rows.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence

@@ -15,11 +15,10 @@ layers, active or not.
 Shapes: S read positions, V vocabulary, P tokens of all rows, O output width, N experts, M mixing width, G groups.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -186,7 +185,7 @@ class _Search(EditedPasses):
         config: FindConfig,
         units: Units | None,
         callbacks: Callbacks,
-    ) -> _Search:
+    ) -> Self:
         chosen = [runs] if isinstance(runs, Run) else list(runs)
         readings = []
         for prompt in config.prompts:

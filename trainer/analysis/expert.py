@@ -6,8 +6,6 @@ vectors.
 Shapes: T tokens, I input width, O output width, W width of the residual stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

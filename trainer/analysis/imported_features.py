@@ -8,8 +8,6 @@ explanations/N.jsonl.gz         their labels; both formats may have them
 Texts are stored as token ids, so the distinct tokens of all examples become the vocabulary of a tokenizer of their own.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

@@ -10,8 +10,6 @@ Shapes: S sequences, L tokens per sequence, T tokens, K active experts, N expert
 measured experts, I input width, O output width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

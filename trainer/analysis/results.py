@@ -2,8 +2,6 @@
 HTTP, without PyTorch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Literal
 

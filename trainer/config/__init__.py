@@ -1,7 +1,5 @@
 """All settings as frozen pydantic models, one module per subject."""
 
-from __future__ import annotations
-
 from mxd.trainer.config.analysis import (
     AblationConfig,
     ContrastConfig,

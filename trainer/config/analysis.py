@@ -1,8 +1,6 @@
 """Settings of indexing, evaluation, circuits and the other measurements on a trained run."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -232,7 +230,7 @@ class FindConfig(Config):
     """Texts on which the price is measured, at most 16. Default: three passages of prose, instructions and code."""
 
     @model_validator(mode="after")
-    def _check_texts(self) -> FindConfig:
+    def _check_texts(self) -> Self:
         if not (self.wanted or self.unwanted):
             raise ValueError("give at least one wanted or unwanted text")
         return self

@@ -1,7 +1,5 @@
 """Base class of all settings, and types that several settings share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec

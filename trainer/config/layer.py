@@ -4,8 +4,6 @@ The methods of the core are registered here, and their classes in ``mxd.trainer.
 themselves with ``register_method`` when their module is imported. Nothing here imports PyTorch, which takes seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -2,12 +2,10 @@
 which docs/steering.md explains. ``parse_edit`` and ``format_edit`` are inverse to each other.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -111,7 +109,7 @@ class GateTest(Config):
     """The test holds if the activation does not exceed this level; 0 means inactive. Give either above or at_most."""
 
     @model_validator(mode="after")
-    def _check_one_level(self) -> GateTest:
+    def _check_one_level(self) -> Self:
         if (self.above is None) == (self.at_most is None):
             raise ValueError("a gate test needs either above or at_most")
         return self
@@ -143,7 +141,7 @@ class Condition(Config):
     Default: no end."""
 
     @model_validator(mode="after")
-    def _check_scope(self) -> Condition:
+    def _check_scope(self) -> Self:
         if self.scope == "prompt" and (self.first, self.until, self.ramp, self.fade) != (None,) * 4:
             raise ValueError("first, until, ramp and fade count generated tokens, so scope cannot be prompt")
         return self

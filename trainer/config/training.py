@@ -3,8 +3,6 @@
 The docstring of a field is its documentation and its ``--help`` text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 

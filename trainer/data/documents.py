@@ -3,8 +3,6 @@
 Only a bounded part of the text is in memory at any time.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -9,8 +9,6 @@ A large file is also read in pieces, in any order: some lines of an uncompressed
 Remote files (hf://, s3://, gs://, https:// and so on) are read by fsspec, without copies on disk.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

@@ -14,8 +14,6 @@ FOLDER/saebench/            the same as the output of SAEBench's ``sparse_probin
 Shapes: R texts, F features, T tokens, I input width, O output width, H hidden width, D data sets.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Results of the sae-probes benchmark, as ``mxd benchmark`` writes them and the dashboard shows them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mxd.trainer.utils.bootstrap import Interval

@@ -7,14 +7,12 @@ Shapes: A interventions, S sequences, B sequences and R rows of a forward pass, 
 width, O output width, W width of the residual stream, K active, M entries of the mixing vector, V vocabulary.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -253,7 +251,7 @@ class Evaluator(EvaluatedText):
     """Layer -> losses of the original, of a zero output and of the mean output, which all runs of the layer share."""
 
     @classmethod
-    def open(cls, config: EvaluateConfig, language_model: LanguageModel, callbacks: Callbacks) -> Evaluator:
+    def open(cls, config: EvaluateConfig, language_model: LanguageModel, callbacks: Callbacks) -> Self:
         """Read the text. Raises UserError if the text is too short, or cannot be read."""
         stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "sampled")
         ids_SL = torch.from_numpy(np.stack(list(stream))).long()

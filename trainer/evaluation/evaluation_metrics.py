@@ -4,8 +4,6 @@ The Evaluate page, the verdict over several runs, the tables of ``mxd evaluate``
 derive from these declarations. A metric that follows from stored results is one more entry. No import of PyTorch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

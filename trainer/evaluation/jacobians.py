@@ -9,8 +9,6 @@ Shapes: S sequences, L tokens of a sequence, T sampled tokens of all sequences, 
 width, W width of the residual stream.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

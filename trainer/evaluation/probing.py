@@ -11,8 +11,6 @@ Shapes: E examples, T tokens of a text, F features (experts or neurons), I input
 resamples.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence

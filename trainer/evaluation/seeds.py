@@ -1,7 +1,5 @@
 """Evaluations of several seeds of one configuration, grouped. This module does not import PyTorch."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Shapes: R rows, T tokens, I input width, O output width, V vocabulary, P = R * T tokens.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ Importing this package registers them. The programs do so at their start: ``mxd.
 with the layers are imported when a layer is built.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal
 

@@ -22,8 +22,6 @@ Shapes: T tokens, I input width, H hidden width, O output width, N experts, K ac
 mixing width: H, or that of the bottleneck.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar
 

@@ -12,8 +12,6 @@ The original runs are not changed, and nothing is written before everything has 
 Shapes: S texts or sequences, T tokens of the longest, L tokens of a sequence, P predictions, V vocabulary.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -88,9 +86,9 @@ class EncodedTexts:
         """Number of scored predictions."""
         return int(self.is_scored_ST.sum())
 
-    def select(self, rows: slice) -> EncodedTexts:
+    def select(self, rows: slice) -> Self:
         """A slice of the texts."""
-        return EncodedTexts(self.ids_ST[rows], self.is_scored_ST[rows])
+        return type(self)(self.ids_ST[rows], self.is_scored_ST[rows])
 
 
 def read_passages(path: Path) -> list[Passage]:
@@ -235,9 +233,9 @@ class ReplacementModel:
             layers[run.config.layer] = trained
         return cls(language_model, layers)
 
-    def copy(self) -> ReplacementModel:
+    def copy(self) -> Self:
         """Copy with separate layers."""
-        return ReplacementModel(self.language_model, copy.deepcopy(dict(self.layers)))
+        return type(self)(self.language_model, copy.deepcopy(dict(self.layers)))
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """C and the gate of every layer, in a fixed order."""
@@ -246,7 +244,7 @@ class ReplacementModel:
         ]
 
     @contextmanager
-    def following(self, step: int) -> Iterator[ReplacementModel]:
+    def following(self, step: int) -> Iterator[Self]:
         """The same model; the centres follow the texts that it reads inside the context, as in step ``step`` of
         training."""
         mixings: dict[int, list[Tensor]] = {index: [] for index in self.layers}

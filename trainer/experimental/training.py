@@ -8,8 +8,6 @@
 Shapes: T tokens, I input width, H hidden width, O output width, N experts, C compared experts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -10,13 +10,11 @@ Shapes: B batch rows, R rows with the same layer, T tokens, P tokens of some row
 M edited experts (width of the dense output in ``dense_PM``), K active experts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -91,15 +89,15 @@ class AffineChange(NamedTuple):
     factor: float = 1.0
     shift: float = 0.0
 
-    def then(self, edit: Edit, unit: float, share: float = 1.0) -> AffineChange:
+    def then(self, edit: Edit, unit: float, share: float = 1.0) -> Self:
         """Compose with a share of the effect of a further edit of the same expert, whose unit is ``unit``."""
         if edit.mode == "add":
-            return AffineChange(self.factor, self.shift + share * edit.strength * unit)
+            return self._replace(shift=self.shift + share * edit.strength * unit)
         factor = edit.strength if edit.mode == "scale" else 0.0
         shift = edit.strength * unit if edit.mode == "set" else 0.0
         if share != 1.0:
             factor, shift = 1 + share * (factor - 1), share * shift
-        return AffineChange(self.factor * factor, self.shift * factor + shift)
+        return type(self)(self.factor * factor, self.shift * factor + shift)
 
 
 class Stage(NamedTuple):
@@ -122,7 +120,7 @@ class EditPlan:
     """Gate tests of each edit; empty if no edit has any."""
     shares: tuple[float, ...] = ()
     """Share of each edit's full effect, 0 to 1; empty for the full effect of all."""
-    _at: dict[tuple[float, ...], EditPlan] = field(default_factory=dict, repr=False)
+    _at: dict[tuple[float, ...], Self] = field(default_factory=dict, repr=False)
     """Shares -> this plan with these shares. Tokens with the same plan are edited together."""
 
     @classmethod
@@ -132,14 +130,14 @@ class EditPlan:
         units: Mapping[int, float],
         num_experts: int,
         checks: Sequence[tuple[GateCheck, ...]] = (),
-    ) -> EditPlan:
+    ) -> Self:
         """Check the edits against a layer of ``num_experts``. Raises UserError if an edit names an unknown expert."""
         unknown = [edit.expert for edit in edits if edit.expert >= num_experts]
         if unknown:
             raise UserError(f"Unknown expert {unknown[0]}. This run has experts 0 to {num_experts - 1}.")
         return cls(tuple(edits), {edit.expert: units[edit.expert] for edit in edits}, tuple(checks))
 
-    def at(self, progress: TextProgress, position: int) -> EditPlan | None:
+    def at(self, progress: TextProgress, position: int) -> Self | None:
         if not self.depends_on_position:
             return self if self.edits else None
         shares = tuple(effect_share(edit.when, progress, position) for edit in self.edits)
@@ -243,7 +241,7 @@ class EditedBlock:
     """
 
     def __init__(
-        self, num_rows: int, blocks: Mapping[int, EditedBlock] | None = None, text_of: Sequence[int] | None = None
+        self, num_rows: int, blocks: Mapping[int, Self] | None = None, text_of: Sequence[int] | None = None
     ) -> None:
         """``blocks`` are those of the same forward pass; gate tests read the routing of earlier ones. ``text_of`` is
         the index of each batch row's text, if rows of one text have the same input in this block."""

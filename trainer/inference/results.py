@@ -3,13 +3,11 @@
 The classes need no PyTorch, so that a server can describe them before it loads a language model.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Literal, Self
 
 from mxd.trainer.config import Edit, EditMode, SteeringConfig
 from mxd.trainer.utils.display import Documented, ShortRepr
@@ -217,7 +215,7 @@ class Continuation(Documented):
     tokens: tuple[TokenEvent, ...]
 
     @classmethod
-    def from_tokens(cls, tokens: Iterable[TokenEvent]) -> Continuation:
+    def from_tokens(cls, tokens: Iterable[TokenEvent]) -> Self:
         """Join the tokens of a sample that has ended."""
         tokens = tuple(tokens)
         return cls("".join(token.text for token in tokens), tokens[-1].reason or "length", tokens)
@@ -241,7 +239,7 @@ class SteeredGeneration(ShortRepr):
     seconds: float
 
     @classmethod
-    def collect(cls, run: str, prompt: str, steps: Iterable[SteeringStep]) -> SteeredGeneration:
+    def collect(cls, run: str, prompt: str, steps: Iterable[SteeringStep]) -> Self:
         """Collect the events of a generation, which runs to its end."""
         samples: defaultdict[tuple[Variant, int], list[TokenEvent]] = defaultdict(list)
         seconds = 0.0

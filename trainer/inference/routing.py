@@ -4,8 +4,6 @@ Shapes: R rows, T tokens, I input width, M width of the dense output, K active e
 probable tokens, N vocabulary blocks, B block size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

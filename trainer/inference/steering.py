@@ -4,13 +4,12 @@ A sample needs four rows: each variant's text, computed without and with the edi
 the other variant's prediction after the same text. While both variants have the same text, two rows are enough.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Self
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.config.steering import GateTest
@@ -116,7 +115,7 @@ class Steering:
         config: SteeringConfig,
         units: Units | None = None,
         prompt: Sequence[int] | None = None,
-    ) -> Steering:
+    ) -> Self:
         """Check a request against the language model and the runs, of which the first is steered.
 
         ``units`` are those of the edited and tested experts; by default those saved with the runs, see ``edit_units``.
@@ -145,7 +144,7 @@ class Steering:
         # Without edits both variants share one row, so that they are bit-identical.
         return cls(language_model, runs[0], config, baseline, steered if config.edits else baseline, ids)
 
-    def alone(self) -> Steering:
+    def alone(self) -> Self:
         """This request without its baseline: each text has one row and is compared with itself."""
         return replace(self, baseline=self.steered, variants=("steered",))
 

@@ -18,8 +18,6 @@ and the text stays fluent: ``perplexity_ratio`` is at most ``MAX_PERPLEXITY_RATI
 Shapes: B texts, T tokens, P = B * T, K active experts, I input width, O output width, V vocabulary size.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time
@@ -27,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from types import MappingProxyType
+from typing import Self
 
 import torch
 
@@ -166,7 +165,7 @@ class StrengthSweep:
         config: StrengthSweepConfig,
         units: Units | None = None,
         prompt: Sequence[int] | None = None,
-    ) -> StrengthSweep:
+    ) -> Self:
         """Check a request; the first run is steered. Arguments as ``Steering.prepare``. Raises UserError: as
         ``Steering.prepare``, or the varied edit does not exist or has no strength."""
         if config.edit >= len(config.edits):

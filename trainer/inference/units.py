@@ -1,7 +1,5 @@
 """Values of the index that edits need: the unit of each expert, medians for gate tests, and the control of a sweep."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping

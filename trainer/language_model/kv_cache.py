@@ -16,13 +16,11 @@ Shapes: R texts or variants, B rows, T tokens, W residual width, D head width, a
 [1, 1, T, T].
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +95,7 @@ class GrowableCache(DynamicCache):
         ]
         self._assign(pairs)
 
-    def append_rows(self, other: GrowableCache) -> None:
+    def append_rows(self, other: Self) -> None:
         """Append the rows of another cache; the shorter of the two is padded on the left."""
         pairs = [
             (_concatenated(old.pair[0], new.pair[0]), _concatenated(old.pair[1], new.pair[1]))

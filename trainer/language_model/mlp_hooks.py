@@ -13,15 +13,13 @@ Shapes: S distinct texts, B or R rows, T tokens, P = R * T tokens, I input width
 M width of the dense output.
 """
 
-from __future__ import annotations
-
 import platform
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -262,8 +260,8 @@ class LayerPass:
         """Contribution of the experts of another routing of the same tokens to the output, [P, O]."""
         return self.sparse_layer.contribution(self.dense_PM, routing)
 
-    def at(self, positions: Tensor | slice) -> LayerPass:
-        return LayerPass(self.sparse_layer, self.x_STI[:1, positions])
+    def at(self, positions: Tensor | slice) -> Self:
+        return type(self)(self.sparse_layer, self.x_STI[:1, positions])
 
     @cached_property
     def _x_QI(self) -> Tensor:

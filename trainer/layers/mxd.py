@@ -16,8 +16,6 @@ over the training tokens, so a layer with constant routing outputs only b_out.
 Shapes: T tokens, I input width, H hidden width, O output width, M mixing width (here O), N experts, K active experts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -11,8 +11,6 @@ of ``triton_ops`` with the same interface replace them.
 Shapes: T tokens, I input width, O output width, W row width, N experts, K active experts, P = T * K pairs.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from functools import cache

@@ -1,7 +1,5 @@
 """Layer classes by method, and loading of saved layers."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from importlib import import_module
 from pathlib import Path

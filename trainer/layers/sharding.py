@@ -12,8 +12,6 @@ Shapes: t tokens of this process, T = W * t tokens of all, I input width, O outp
 K active experts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -12,8 +12,6 @@ is no multiple of 64, are unchanged.
 Shapes: R rows, C columns, G groups of W = 64 columns, P packed bytes per row.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

@@ -20,8 +20,6 @@ saved with the weights. A token has at most 4 K experts, which bounds the width 
 Shapes: T tokens, I input width, O output width, N experts, K active experts, C candidates per token.
 """
 
-from __future__ import annotations
-
 from itertools import groupby
 from typing import ClassVar
 

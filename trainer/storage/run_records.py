@@ -1,7 +1,5 @@
 """Database records of runs: registered by training, or from a run directory that was copied here."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path

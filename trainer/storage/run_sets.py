@@ -1,7 +1,5 @@
 """Checks of runs that are used jointly, and names of the runs that fine-tuning creates."""
 
-from __future__ import annotations
-
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 A checkpoint is a folder that is written atomically. The previous one is kept, in case the disk damages the newest.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Each new run has its own checkpoints. Resumed, all runs continue from the newest
 Shapes: B sequences, T tokens, V vocabulary, I input width, O output width.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing

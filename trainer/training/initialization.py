@@ -10,8 +10,6 @@
 Shapes: T tokens, I input width, H hidden width, O output width, N experts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -8,8 +8,6 @@ rate, token count, weight of the centre.
 Shapes: T tokens, I input width, O output width, N experts, K active experts.
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Loggers for training metrics: TensorBoard, Trackio and Weights & Biases."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

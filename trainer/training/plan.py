@@ -4,15 +4,13 @@ Parameters, memory, FLOPs and traffic follow from widths alone (``sizes``). A be
 rate of a few representative matrix products and the memory bandwidth of the device.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import nn
@@ -122,7 +120,7 @@ class TrainSetup(NamedTuple):
     """Rates and memory of a device that this machine lacks; None to measure the local one."""
 
     @classmethod
-    def from_device_name(cls, device: str, processes: int = 1, nodes: int = 1) -> TrainSetup:
+    def from_device_name(cls, device: str, processes: int = 1, nodes: int = 1) -> Self:
         """Setup on the device of this name, or on one of ``DATASHEETS``, which can only be planned for. Raises
         UserError if there is no such device, or the processes cannot be divided evenly over the machines."""
         if processes % nodes:
@@ -168,7 +166,7 @@ class PlannedTraining:
         dtype, width = configs[0].language_model_dtype, getattr(self.outline.config.get_text_config(), "hidden_size", 0)
         self.dtype = dtype_of(dtype) if dtype else fastest_dtype(setup.device, width)
 
-    def on(self, setup: TrainSetup) -> PlannedTraining:
+    def on(self, setup: TrainSetup) -> Self:
         """The same runs with another setup. Errors as ``check_processes``."""
         other = copy.copy(self)
         other.setup = setup

@@ -5,8 +5,6 @@ run config, and resumed runs keep it on any machine. Indexing, evaluation and th
 which is float32 on every CPU. So the live view agrees with the index.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path

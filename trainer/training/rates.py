@@ -6,8 +6,6 @@ vendors' peak figures for dense products, of which ``PEAK_SHARE`` is assumed.
 Shapes: I inner width, R rows, C columns.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time
@@ -15,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import psutil
 import torch
@@ -191,10 +189,10 @@ class Grid(NamedTuple):
         """Seconds to get ``size`` bytes from each other process."""
         return size * ((self.inside - 1) / links.inside + (self.processes - self.inside) / links.between)
 
-    def smaller(self) -> list[Grid]:
+    def smaller(self) -> list[Self]:
         """This grid and those with fewer processes: some GPUs of a machine, or some whole machines."""
         counts = {min(2**power, self.inside) for power in range(math.ceil(math.log2(self.inside)) + 1)}
         machines = {min(2**power, self.nodes) for power in range(1, math.ceil(math.log2(self.nodes)) + 1)}
-        return [Grid(count, 1) for count in sorted(counts)] + [
-            Grid(count * self.inside, count) for count in sorted(machines)
+        return [type(self)(count, 1) for count in sorted(counts)] + [
+            type(self)(count * self.inside, count) for count in sorted(machines)
         ]

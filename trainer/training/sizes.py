@@ -5,10 +5,8 @@ A multiply-add counts as two FLOPs.
 Shapes: I input width, H hidden width, O output width, N experts, K active, R rank or rows, C columns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.layer import max_active, method_traits
@@ -63,7 +61,7 @@ class LayerSizes:
     """Bottleneck width R of the experts; for a MOLT, the sum over its transforms. None without a bottleneck."""
 
     @classmethod
-    def from_config(cls, config: LayerConfig) -> LayerSizes:
+    def from_config(cls, config: LayerConfig) -> Self:
         readers: Literal[1, 2] = 2 if config.encoder == "glu" and not method_traits(config.method).mixes_hidden else 1
         widths = config.input_width, config.hidden_width, config.output_width
         traits = method_traits(config.method).rank

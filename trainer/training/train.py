@@ -5,8 +5,6 @@ keeps its own checkpoints. After an interruption, runs that are behind catch up,
 Several processes share every step, or each trains some of the runs on the activations of all processes.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -16,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from sqlalchemy import Engine, delete
@@ -199,7 +197,7 @@ class TrainingRun:
     @classmethod
     def open(
         cls, trainer: LayerTrainer, data: Path, database: Engine, language_model: LanguageModel, log: OpenLog
-    ) -> TrainingRun:
+    ) -> Self:
         """Create the run's folder, or resume the run from its last checkpoint. The main process opens it first."""
         run = started_run(trainer.config, data)
         if run is None and trainer.group.is_main:

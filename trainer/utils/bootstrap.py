@@ -8,8 +8,6 @@ is coarse.
 Shapes: B resamples, S sequences, R seeds, E cosines, P positive and Q negative examples, F features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt

@@ -1,7 +1,5 @@
 """Progress reports and cancellation of long tasks, and tasks in steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar

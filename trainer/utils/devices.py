@@ -4,8 +4,6 @@ What PyTorch's backends do not have in common is here and nowhere else. MPS has 
 results are copied to the CPU before they become float64, and decompositions run there.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Display: tables as HTML for notebooks, safe text, suggestions in errors, documented schemas."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Files: atomic writes, which survive a power cut, locks, and repositories of the Hugging Face Hub."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

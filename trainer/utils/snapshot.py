@@ -3,8 +3,6 @@
 The HTML has no script and loads nothing. Every text is escaped.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import re

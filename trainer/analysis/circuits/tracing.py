@@ -12,8 +12,6 @@ An edge says so if the predicted score is no longer above that of the strongest 
 Shapes: T tokens, I input width, O output width, K active experts, W residual width, B rows, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -14,11 +14,9 @@ Shapes: N experts, M bins of all experts, P active pairs, G (expert, sequence) g
 sequence.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +62,7 @@ class _Groups(NamedTuple):
     lengths: Ints
 
     @classmethod
-    def from_pairs(cls, pairs: ActivePairs) -> _Groups:
+    def from_pairs(cls, pairs: ActivePairs) -> Self:
         starts = group_starts(pairs.expert, pairs.sequence)
         return cls(starts, group_lengths(starts, len(pairs.expert)))
 
@@ -280,7 +278,7 @@ class RoutedSample:
         sampled = {sequence for _, sequence in self._heap}
         return [sequence for sequence in sequences if sequence in sampled]
 
-    def merge(self, other: RoutedSample) -> None:
+    def merge(self, other: Self) -> None:
         """Merge the sample of another process."""
         for sequence in self._admit(other.sequences):
             self._routed[sequence], self.token_ids[sequence] = other._routed[sequence], other.token_ids[sequence]

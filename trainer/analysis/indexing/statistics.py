@@ -20,14 +20,12 @@ Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, K acti
 experts, B histogram bins, R experts active in the batch.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,17 +53,17 @@ class ActivePairs(NamedTuple):
     rank: NDArray[np.uint16]
     """Rank of the expert among those active on its token, 0 for the largest activation."""
 
-    def select(self, chosen: NDArray[Any]) -> ActivePairs:
+    def select(self, chosen: NDArray[Any]) -> Self:
         """Return the pairs chosen by an index array or a mask."""
         return ActivePairs._make(field[chosen] for field in self)
 
     @classmethod
-    def concatenate(cls, parts: Sequence[ActivePairs]) -> ActivePairs:
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Concatenate several sets of pairs."""
         return cls._make(np.concatenate(values) for values in zip(*parts, strict=True))
 
     @classmethod
-    def empty(cls) -> ActivePairs:
+    def empty(cls) -> Self:
         """Return a set without pairs."""
         ids, ranks = np.zeros(0, np.int32), np.zeros(0, np.uint16)
         return cls(ids, ids, ranks, np.zeros(0, np.float32), ranks)
@@ -192,7 +190,7 @@ class ExpertStatistics:
         self.tails.add(pairs.expert, pairs.activation, self.active_tokens)
         return widened
 
-    def merge(self, other: ExpertStatistics) -> None:
+    def merge(self, other: Self) -> None:
         """Add the statistics of another part of the text."""
         active = np.flatnonzero(other.active_tokens)
         self._widen(active, other.largest[active])
@@ -272,7 +270,7 @@ class Tails:
         if self._num_pending > max(PENDING, len(self.value)):
             self._sort(active_N)
 
-    def merge(self, other: Tails) -> None:
+    def merge(self, other: Self) -> None:
         """Add the activations of another part of the text."""
         self._pending += [*other._pending, (other.expert, other.value)]
         self.dropped = np.maximum(self.dropped, other.dropped)

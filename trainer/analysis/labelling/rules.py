@@ -15,14 +15,12 @@ match. Precision and recall are measured on all held-out tokens of the sample.
 Shapes: F features, T tokens, P tokens of the expert, B background tokens.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -498,7 +496,7 @@ class _Split(NamedTuple):
     testing: ActiveTokens
 
     @classmethod
-    def of(cls, corpus: Corpus, expert: int) -> _Split:
+    def of(cls, corpus: Corpus, expert: int) -> Self:
         examples, active = corpus.examples.for_expert(expert), corpus.active.for_expert(expert)
         held_out, active_held_out = corpus.held_out_T[examples], corpus.held_out_T[active]
         density = float(corpus.density_N[expert])

@@ -5,13 +5,11 @@ overridden. Layer and number of experts are the paper's if it states them, other
 parameters. Tokens and learning rate are for a first look, not the paper's 480M tokens at 1e-4.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 FOLDER = Path(__file__).parent
 
@@ -29,7 +27,7 @@ class Preset:
     tokens: str
 
     @classmethod
-    def read(cls, path: Path) -> Preset:
+    def read(cls, path: Path) -> Self:
         values = tomllib.loads(path.read_text("utf-8"))
         return cls(
             name=path.stem,

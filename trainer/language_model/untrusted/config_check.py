@@ -4,8 +4,6 @@ A config may name a billion layers, or matrices that no weights fill. Reading it
 lists of that length, so the JSON is checked first.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -4,8 +4,6 @@ The process has a memory limit, except on macOS and Windows, and a watchdog thre
 It imports no torch, and starts when the first chat is formatted. Requests and answers are JSON documents, one per line.
 """
 
-from __future__ import annotations
-
 import atexit
 import faulthandler
 import json

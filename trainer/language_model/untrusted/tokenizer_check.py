@@ -4,8 +4,6 @@ Files that come with a model or a bundle may be nested deeply, hang while they a
 bound. The result is kept by the hash of the files, so that each tokenizer is checked once per user.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -3,8 +3,6 @@
 ``tokenizer_check`` runs this file as a program. It imports nothing of this package, so that it starts quickly.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

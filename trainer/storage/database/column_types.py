@@ -6,8 +6,6 @@ eighth bit set if more follow.
 
 # ruff: noqa: ARG002 - SQLAlchemy gives every type the dialect; these are the same in all.
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

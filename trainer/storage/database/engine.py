@@ -1,7 +1,5 @@
 """Database connections, and the differences between SQLite and PostgreSQL when opening one."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -4,8 +4,6 @@ Each owner of tables (trainer, backend) has a chain of Alembic revisions named 1
 database gets the newest tables at once. An older one changes only with ``mxd database upgrade``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Export and import of a run's rows, for bundles."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import struct

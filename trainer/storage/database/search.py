@@ -9,8 +9,6 @@ are written without spaces, such as Chinese, Japanese, Thai and Khmer, each char
 characters is found anywhere. A symbol, an emoji and a punctuation mark are words of their own.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Only the trainer writes them; the backend reads them and keeps user annotations 
 SQLite in WAL mode or PostgreSQL, so readers never wait for writers and see an index completely or not at all.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

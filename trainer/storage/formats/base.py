@@ -7,13 +7,11 @@ and bias. Without folding, it is the output after them for a LayerNorm and befor
 Shapes: I input width, O output width, N experts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from safetensors import SafetensorError
@@ -63,7 +61,7 @@ class ImportedLayer:
     neither the file nor the format states it."""
 
     @classmethod
-    def transcoder(cls, tensors: dict[str, Tensor], k: int | None, **facts: Any) -> ImportedLayer:
+    def transcoder(cls, tensors: dict[str, Tensor], k: int | None, **facts: Any) -> Self:
         """A transcoder with a top-k; if ``k`` is None, with a threshold per feature, which is 0 for a ReLU."""
         bias_N = tensors["gate.bias"]
         if k is None:
@@ -98,9 +96,9 @@ class SourceSettings:
     def flag(self, name: str) -> bool:
         return self.values.get(name) is True
 
-    def part(self, name: str) -> SourceSettings:
+    def part(self, name: str) -> Self:
         value = self.values.get(name)
-        return SourceSettings(value if isinstance(value, dict) else {}, self.where)
+        return type(self)(value if isinstance(value, dict) else {}, self.where)
 
     def check_known(self, known: Collection[str]) -> None:
         """Check that no other setting has a value, because an unknown one may change the layer's output. Raises
@@ -126,7 +124,7 @@ class SourceTensors:
     _used: set[str] = field(default_factory=set)
 
     @classmethod
-    def read(cls, path: Path) -> SourceTensors:
+    def read(cls, path: Path) -> Self:
         """Read a safetensors file. Raises UserError if the file is not a safetensors file."""
         message = f"Invalid safetensors file: {path} ({{error}}). Download it again."
         with explained(message, SafetensorError, OSError):

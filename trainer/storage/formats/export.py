@@ -7,8 +7,6 @@ itself adds because of an expert, so the place is the same.
 Shapes: W width of the residual stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

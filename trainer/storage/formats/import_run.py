@@ -11,8 +11,6 @@ a LayerNorm. LayerNorms subtract the mean anyway, so nothing needs to be convert
 Shapes: T tokens, I input width.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -12,8 +12,6 @@ else. Their only class, the config, is replaced by an empty class with the same 
 They were trained with TransformerLens's folded norms: the input is the norm's output before weight and bias.
 """
 
-from __future__ import annotations
-
 import pickle
 import warnings
 import zipfile

@@ -11,10 +11,8 @@ the input that was encoded. SAELens is not a dependency of this package.
 Shapes: … any batch dimensions, I input width, O output width, N experts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from sae_lens import SAE, SAEConfig, register_sae_class
@@ -82,7 +80,7 @@ class MxDLayer(SAE):  # type: ignore[misc]
         return hooked
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any]) -> MxDLayer:
+    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
         return cls(MxDConfig(**filter_valid_dataclass_fields(config_dict, MxDConfig)))
 
 

@@ -31,8 +31,6 @@ are TopK; without thresholds they are ReLU.
     activation_function.threshold [N]          for JumpReLU
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Baseline: the tables that ``trainer.storage.database.tables`` creates in a new database."""
 
-from __future__ import annotations
-
 revision = "1"
 down_revision = None
 

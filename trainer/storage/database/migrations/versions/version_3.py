@@ -1,7 +1,5 @@
 """Baseline: versions before it lacked tables that later ones have, and changed none."""
 
-from __future__ import annotations
-
 from alembic import op
 
 from mxd.trainer.storage.database.tables import Base

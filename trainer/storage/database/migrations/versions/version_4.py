@@ -1,7 +1,5 @@
 """Steerability of experts, which indexing computes."""
 
-from __future__ import annotations
-
 from alembic import op
 from sqlalchemy import Column, Double
 

@@ -1,7 +1,5 @@
 """The activation of an example has the name that it has everywhere else."""
 
-from __future__ import annotations
-
 from alembic import op
 from sqlalchemy import inspect
 
