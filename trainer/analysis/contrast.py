@@ -489,10 +489,11 @@ def _compared(run: Run, config: ContrastConfig, unit: Unit, sides: Sequence[Text
     found_a = [each for each in significant if each.ratio.value > 1]
     found_b = [each for each in significant if each.ratio.value < 1]
     shown = [each.expert for part in (found_a, found_b) for each in part[: config.shown]]
-    sizes = (ContrastedText(s.text.name, s.text.documents, int(s.units.max()) + 1, s.text.tokens) for s in sides)
+    first, other = (ContrastedText(s.text.name, s.text.documents, int(s.units.max()) + 1, s.text.tokens) for s in sides)
     return Contrast(
-        run.name,
-        *sizes,
+        run=run.name,
+        a=first,
+        b=other,
         unit=unit,
         num_experts=num_experts,
         min_tokens=config.min_tokens,
