@@ -17,12 +17,10 @@ Shapes: P examples, M examples of one sequence or one expert, N experts, S seque
 experts, I input width, O output width, W residual width, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -66,9 +64,9 @@ class SampledExamples(NamedTuple):
     weight: Floats
     """Number of the expert's active tokens that the example represents."""
 
-    def select(self, chosen_P: Ints) -> SampledExamples:
+    def select(self, chosen_P: Ints) -> Self:
         """Return some of the examples, chosen by index."""
-        return SampledExamples._make(column[chosen_P] for column in self)
+        return self._make(column[chosen_P] for column in self)
 
 
 class ExpertActivity(NamedTuple):
@@ -250,47 +248,6 @@ class InterventionEffects(NamedTuple):
     """Original residual stream after the last block, [M, W]."""
 
 
-@torch.no_grad()
-def measure_interventions(
-    language_model: LanguageModel,
-    layer: int,
-    sparse_layer: SparseLayer,
-    ids: list[int],
-    added: Interventions,
-) -> InterventionEffects:
-    """Apply all interventions to the sequence ``ids``: as variants of its tokens, or as rows where that cannot be."""
-    positions_M = added.position_M
-    prefix = ids[: int(positions_M.max()) + 1]
-    position_R = positions_M.repeat(NUM_INTERVENTIONS)
-    with ExitStack() as stack:
-        variants, num_rows = list[Tensor](), 1 + len(position_R)
-        if language_model.can_append_variants(layer):
-            variants = stack.enter_context(variant_tokens(language_model.architecture.blocks, layer, position_R))
-            num_rows = 1
-        language_model.linear_kernels.apply(stack)
-        stack.enter_context(language_model.replace_mlps({layer: EditedMlp(sparse_layer, added)}))
-        residual_QTW = language_model.residual(torch.tensor([prefix] * num_rows))
-    changed_RW = variants[0] if variants else residual_QTW[torch.arange(1, num_rows), position_R]
-    additions = language_model.additions
-    factor = additions.passed_on(layer) if additions.has_direct_effects(layer) else float("nan")
-    added_MW = factor * additions.of_vectors(layer, prefix, positions_M.tolist(), added.contribution_MO)
-    original_MW = residual_QTW[0, positions_M.to(residual_QTW.device)]
-    original_MV, *changed = language_model.unembed(torch.cat([original_MW, changed_RW])).split(len(positions_M))
-    p_MV = original_MV.softmax(dim=-1)
-    rises = [_Rise.of(original_MV, p_MV, changed_MV) for changed_MV in changed]
-    return InterventionEffects(
-        loss_increase=-rises[0].log_p_at(torch.tensor([*ids, -1])[positions_M + 1]),
-        kl_ablated=rises[0].kl_M,
-        kl_amplified=rises[1].kl_M,
-        kl_random_expert=rises[2].kl_M,
-        kl_random_direction=rises[3].kl_M,
-        share=added.share_M,
-        contribution=added.contribution_MO,
-        added=added_MW,
-        residual=original_MW.float(),
-    )
-
-
 @dataclass(eq=False)
 class Interventions:
     """Additions to the MLP's output, for each example and intervention at its variant or in its row."""
@@ -337,6 +294,47 @@ class Interventions:
         return torch.cat([-self.contribution_MO, amplified_MO, random_MO, direction_MO])
 
 
+@torch.no_grad()
+def measure_interventions(
+    language_model: LanguageModel,
+    layer: int,
+    sparse_layer: SparseLayer,
+    ids: list[int],
+    added: Interventions,
+) -> InterventionEffects:
+    """Apply all interventions to the sequence ``ids``: as variants of its tokens, or as rows where that cannot be."""
+    positions_M = added.position_M
+    prefix = ids[: int(positions_M.max()) + 1]
+    position_R = positions_M.repeat(NUM_INTERVENTIONS)
+    with ExitStack() as stack:
+        variants, num_rows = list[Tensor](), 1 + len(position_R)
+        if language_model.can_append_variants(layer):
+            variants = stack.enter_context(variant_tokens(language_model.architecture.blocks, layer, position_R))
+            num_rows = 1
+        language_model.linear_kernels.apply(stack)
+        stack.enter_context(language_model.replace_mlps({layer: EditedMlp(sparse_layer, added)}))
+        residual_QTW = language_model.residual(torch.tensor([prefix] * num_rows))
+    changed_RW = variants[0] if variants else residual_QTW[torch.arange(1, num_rows), position_R]
+    additions = language_model.additions
+    factor = additions.passed_on(layer) if additions.has_direct_effects(layer) else float("nan")
+    added_MW = factor * additions.of_vectors(layer, prefix, positions_M.tolist(), added.contribution_MO)
+    original_MW = residual_QTW[0, positions_M.to(residual_QTW.device)]
+    original_MV, *changed = language_model.unembed(torch.cat([original_MW, changed_RW])).split(len(positions_M))
+    p_MV = original_MV.softmax(dim=-1)
+    rises = [_Rise.of(original_MV, p_MV, changed_MV) for changed_MV in changed]
+    return InterventionEffects(
+        loss_increase=-rises[0].log_p_at(torch.tensor([*ids, -1])[positions_M + 1]),
+        kl_ablated=rises[0].kl_M,
+        kl_amplified=rises[1].kl_M,
+        kl_random_expert=rises[2].kl_M,
+        kl_random_direction=rises[3].kl_M,
+        share=added.share_M,
+        contribution=added.contribution_MO,
+        added=added_MW,
+        residual=original_MW.float(),
+    )
+
+
 class _Rise(NamedTuple):
     """Rise of the logits by an intervention, and what follows from it without the rounding of two log p."""
 
@@ -347,7 +345,7 @@ class _Rise(NamedTuple):
     """KL divergence of the changed distribution from the original one: log E exp(rise) - E rise."""
 
     @classmethod
-    def of(cls, original_MV: Tensor, p_MV: Tensor, changed_MV: Tensor) -> _Rise:
+    def of(cls, original_MV: Tensor, p_MV: Tensor, changed_MV: Tensor) -> Self:
         rise_MV = changed_MV - original_MV
         mean_M = torch.linalg.vecdot(p_MV, rise_MV)
         largest_M1 = rise_MV.amax(dim=1, keepdim=True)

@@ -19,18 +19,17 @@ Shapes: S sequences of a batch, L tokens of the longest, T = S * L, D documents,
 tokens, N experts, E tested experts.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.analysis.indexing.build import layer_input, route_in_parts
 from mxd.trainer.analysis.indexing.examples import SelectedExamples, TopExamples
@@ -58,10 +57,6 @@ from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.bootstrap import NORMAL_97_5, Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, Steps, completed
 from mxd.trainer.utils.display import suggest
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -104,7 +99,7 @@ class TextSums(NamedTuple):
     activation_N: Floats
 
     @classmethod
-    def of(cls, counts: DocumentCounts, chosen_D: Mask) -> TextSums:
+    def of(cls, counts: DocumentCounts, chosen_D: Mask) -> Self:
         """Sum over the chosen documents."""
         tokens_D = counts.tokens_D[chosen_D].astype(np.float64)
         chosen_P, count_P = chosen_D[counts.document_P], counts.count_P
@@ -349,12 +344,12 @@ class _Sums(NamedTuple):
     count_P: Ints
     activation_P: Floats
 
-    def merged(self) -> _Sums:
+    def merged(self) -> Self:
         """Sum the values of equal keys."""
         keys, inverse_P = np.unique(self.key_P, return_inverse=True)
         counts = np.bincount(inverse_P, self.count_P, len(keys)).astype(np.int64)
         activations: Floats = np.bincount(inverse_P, self.activation_P, len(keys)).astype(np.float64)
-        return _Sums(keys, counts, activations)
+        return type(self)(keys, counts, activations)
 
 
 class TextCounter:

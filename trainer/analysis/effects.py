@@ -18,13 +18,11 @@ Shapes: B rows, T tokens, P = B * T tokens of all rows, S positions whose next t
 Widths: I input, H hidden, O output, M dense output, W residual; V vocabulary. W_n is [H, O].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -190,51 +188,6 @@ def unchanged(_layer: int, _layer_pass: LayerPass) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """A target for a given prompt: where it is read, and which tokens it means."""
-
-    target: Target
-    ids: tuple[int, ...]
-    """Token ids of the prompt, then of the continuation."""
-    prompt_tokens: int
-    layers: Mapping[str, int]
-    """Layer of each run."""
-
-    @property
-    def fed_ids(self) -> tuple[int, ...]:
-        """Ids that the language model reads: all but the last token of the continuation."""
-        return self.ids[: max(self.prompt_tokens, len(self.ids) - 1)]
-
-    def with_token(self, forward: Forward) -> Reading:
-        """The reading with the most probable token of an unchanged pass filled in, if none is given."""
-        if isinstance(self.target, TokenTarget) and self.target.token is None:
-            return replace(self, target=TokenTarget(token=int(forward.logits_BSV[0, 0].argmax())))
-        return self
-
-    def value(self, forward: Forward) -> Tensor:
-        """Value of the target in each row, [B]; differentiable in a pass with gradients."""
-        with torch.inference_mode(False), torch.enable_grad():
-            logits_BV = forward.logits_BSV[:, 0]
-            match self.target:
-                case TokenTarget(token=token):
-                    assert token is not None
-                    return logits_BV[:, token] - logits_BV.mean(-1)
-                case DifferenceTarget(token=token, other=other):
-                    return logits_BV[:, token] - logits_BV[:, other]
-                case SetTarget(tokens=tokens):
-                    return logits_BV.log_softmax(-1)[:, sorted(set(tokens))].logsumexp(-1)
-                case ContinuationTarget():
-                    return self.continuation_log_p(forward.logits_BSV).sum(1)
-                case ExpertTarget(run=run, expert=expert):
-                    return forward.activation(self.layers[run], self.prompt_tokens - 1, expert)
-
-    def continuation_log_p(self, logits_BSV: Tensor) -> Tensor:
-        """Log-probability of each token of the continuation in each row, [B, S]."""
-        ids_S = torch.tensor(self.ids[self.prompt_tokens :], device=logits_BSV.device)
-        return logits_BSV.log_softmax(-1).gather(2, ids_S.expand(len(logits_BSV), -1).unsqueeze(2))[..., 0]
-
-
-@dataclass(frozen=True, eq=False)
 class Forward:
     """Tensors of a forward pass. With gradients, they are part of one graph."""
 
@@ -262,6 +215,51 @@ class Forward:
         activation_B = (routing.activations_TK * (routing.indices_TK == expert)).sum(-1).detach()
         score_B = self.score(layer, position, expert)
         return activation_B + (score_B - score_B.detach())
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A target for a given prompt: where it is read, and which tokens it means."""
+
+    target: Target
+    ids: tuple[int, ...]
+    """Token ids of the prompt, then of the continuation."""
+    prompt_tokens: int
+    layers: Mapping[str, int]
+    """Layer of each run."""
+
+    @property
+    def fed_ids(self) -> tuple[int, ...]:
+        """Ids that the language model reads: all but the last token of the continuation."""
+        return self.ids[: max(self.prompt_tokens, len(self.ids) - 1)]
+
+    def with_token(self, forward: Forward) -> Self:
+        """The reading with the most probable token of an unchanged pass filled in, if none is given."""
+        if isinstance(self.target, TokenTarget) and self.target.token is None:
+            return replace(self, target=TokenTarget(token=int(forward.logits_BSV[0, 0].argmax())))
+        return self
+
+    def value(self, forward: Forward) -> Tensor:
+        """Value of the target in each row, [B]; differentiable in a pass with gradients."""
+        with torch.inference_mode(False), torch.enable_grad():
+            logits_BV = forward.logits_BSV[:, 0]
+            match self.target:
+                case TokenTarget(token=token):
+                    assert token is not None
+                    return logits_BV[:, token] - logits_BV.mean(-1)
+                case DifferenceTarget(token=token, other=other):
+                    return logits_BV[:, token] - logits_BV[:, other]
+                case SetTarget(tokens=tokens):
+                    return logits_BV.log_softmax(-1)[:, sorted(set(tokens))].logsumexp(-1)
+                case ContinuationTarget():
+                    return self.continuation_log_p(forward.logits_BSV).sum(1)
+                case ExpertTarget(run=run, expert=expert):
+                    return forward.activation(self.layers[run], self.prompt_tokens - 1, expert)
+
+    def continuation_log_p(self, logits_BSV: Tensor) -> Tensor:
+        """Log-probability of each token of the continuation in each row, [B, S]."""
+        ids_S = torch.tensor(self.ids[self.prompt_tokens :], device=logits_BSV.device)
+        return logits_BSV.log_softmax(-1).gather(2, ids_S.expand(len(logits_BSV), -1).unsqueeze(2))[..., 0]
 
 
 def layers_of(language_model: LanguageModel, runs: Sequence[Run]) -> dict[int, SparseLayer]:

@@ -15,8 +15,6 @@ more tokens than the cache holds reads it again, with another order of the token
 Shapes: T tokens in a buffer, I input width, O output width.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +22,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +30,7 @@ import torch
 from pydantic import Field
 from safetensors import safe_open
 from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
@@ -52,9 +51,6 @@ from mxd.trainer.utils.files import (
     read_json,
     sha256,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 MANIFEST = "cache.json"
 TENSORS = ("input", "output")
@@ -90,7 +86,7 @@ class CacheManifest(Config):
     """Position in the text at or before the first sequence of the next buffer."""
 
     @classmethod
-    def from_stream(cls, stream: StreamSpec, language_model: LanguageModel, parts: int) -> CacheManifest:
+    def from_stream(cls, stream: StreamSpec, language_model: LanguageModel, parts: int) -> Self:
         return cls(
             language_model=stream.language_model,
             language_model_dtype=str(language_model.dtype).removeprefix("torch."),
@@ -175,36 +171,6 @@ def _only_writer(folder: Path, group: ProcessGroup) -> Iterator[None]:
         yield
 
 
-def filled_cache(
-    folder: Path,
-    stream: StreamSpec,
-    language_model: LanguageModel,
-    group: ProcessGroup = SINGLE_PROCESS,
-    callbacks: Callbacks = NO_CALLBACKS,
-) -> ActivationCache:
-    """Open the cache in ``folder``. If there is none or it is incomplete, first write the activations of ``stream``.
-
-    If another job is writing it, the cache is returned once its first buffer is complete, and its ``buffers`` wait for
-    the others. Collective.
-
-    Raises:
-        CancelledError: writing was cancelled. What has been written remains.
-        UserError: as ``write_cache`` and ``ActivationCache.open``.
-    """
-    stopped = "Stopped. To continue the cache, run the same command again."
-    while group.any(not ((folder / MANIFEST).is_file() and _read_manifest(folder).is_complete)):
-        try:
-            if not write_cache(folder, stream, language_model, group, callbacks).is_complete:
-                raise CancelledError(stopped)
-        except LockedError:
-            manifest = _awaited(folder, 0, callbacks.is_cancelled, group)
-            if manifest is not None:
-                return ActivationCache(folder, manifest, language_model.device, callbacks.is_cancelled)
-            if group.any(callbacks.is_cancelled()):
-                raise CancelledError(stopped) from None
-    return ActivationCache.open(folder, language_model.device)
-
-
 def _awaited(folder: Path, buffer: int, is_cancelled: Callable[[], bool], group: ProcessGroup) -> CacheManifest | None:
     """Manifest of a cache once a buffer is complete, its writer has ended, or the task is cancelled; None if it has no
     buffer yet. Collective: the same in all processes."""
@@ -270,7 +236,7 @@ class ActivationCache:
     """Files whose checksum has been compared."""
 
     @classmethod
-    def open(cls, folder: Path, device: torch.device) -> ActivationCache:
+    def open(cls, folder: Path, device: torch.device) -> Self:
         """Open a cache. Raises NotFoundError (there is none in ``folder``) or UserError (it is damaged, or not a single
         buffer is complete)."""
         manifest = _read_manifest(folder)
@@ -401,6 +367,36 @@ class ActivationCache:
                 target.unflatten(0, (-1, context))[is_held_R] = values.unflatten(0, (-1, context))[rows_R]
         assert joined is not None, "a process has at least one sequence of every buffer"
         return joined
+
+
+def filled_cache(
+    folder: Path,
+    stream: StreamSpec,
+    language_model: LanguageModel,
+    group: ProcessGroup = SINGLE_PROCESS,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> ActivationCache:
+    """Open the cache in ``folder``. If there is none or it is incomplete, first write the activations of ``stream``.
+
+    If another job is writing it, the cache is returned once its first buffer is complete, and its ``buffers`` wait for
+    the others. Collective.
+
+    Raises:
+        CancelledError: writing was cancelled. What has been written remains.
+        UserError: as ``write_cache`` and ``ActivationCache.open``.
+    """
+    stopped = "Stopped. To continue the cache, run the same command again."
+    while group.any(not ((folder / MANIFEST).is_file() and _read_manifest(folder).is_complete)):
+        try:
+            if not write_cache(folder, stream, language_model, group, callbacks).is_complete:
+                raise CancelledError(stopped)
+        except LockedError:
+            manifest = _awaited(folder, 0, callbacks.is_cancelled, group)
+            if manifest is not None:
+                return ActivationCache(folder, manifest, language_model.device, callbacks.is_cancelled)
+            if group.any(callbacks.is_cancelled()):
+                raise CancelledError(stopped) from None
+    return ActivationCache.open(folder, language_model.device)
 
 
 def _file_name(layer: int, index: int, part: int, parts: int) -> str:

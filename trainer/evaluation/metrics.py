@@ -12,8 +12,6 @@ Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I inpu
 N experts, K active, E sampled experts, M entries of the mixing vector, P prompts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -52,15 +50,6 @@ class ConstantMixing:
         """Output of the layer with this mixing for every token, [T, O]."""
         mixing_M, bias_O = (values.to(dense_TM) for values in (self.mixing_M, self.bias_O))
         return layer.decode_mixed(dense_TM, mixing_M.expand(len(dense_TM), -1)) + bias_O
-
-
-def constant_mixing_fit(layer: SparseLayer) -> ConstantMixingFit | JointMixingFit | None:
-    """The fit for a layer; None if its mixing is not element-wise, or too wide."""
-    if layer.mixes_outputs:
-        return ConstantMixingFit(layer)
-    projection_OM = layer.output_projection
-    is_too_wide = projection_OM is None or projection_OM.shape[1] > MAX_JOINT_WIDTH
-    return None if projection_OM is None or is_too_wide else JointMixingFit(layer, projection_OM)
 
 
 @dataclass
@@ -135,6 +124,15 @@ class JointMixingFit:
 
     def _map(self, like: Tensor) -> Tensor:
         return self.projection_OM.detach().to(like)
+
+
+def constant_mixing_fit(layer: SparseLayer) -> ConstantMixingFit | JointMixingFit | None:
+    """The fit for a layer; None if its mixing is not element-wise, or too wide."""
+    if layer.mixes_outputs:
+        return ConstantMixingFit(layer)
+    projection_OM = layer.output_projection
+    is_too_wide = projection_OM is None or projection_OM.shape[1] > MAX_JOINT_WIDTH
+    return None if projection_OM is None or is_too_wide else JointMixingFit(layer, projection_OM)
 
 
 def _weights(target_TO: Tensor) -> Tensor:

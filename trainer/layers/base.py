@@ -5,8 +5,6 @@ The two are separate so that routing can be shown, and so that steering can chan
 Shapes: T tokens, I input width, O output width, N experts, K active experts, M mixing width.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from abc import ABC, abstractmethod
@@ -136,7 +134,7 @@ class SparseLayer(nn.Module, ABC):
         self.config = config
         self.shards = shards  # if not None, ``route`` and ``decode`` communicate
         self.own_experts = slice(0, config.num_experts) if shards is None else shards.rows(shards.rank)
-        self._at_k: dict[int, SparseLayer] = {}
+        self._at_k: dict[int, Self] = {}
         self.gate = Gate(config.input_width, config.num_experts, shards)
 
     @torch.inference_mode(mode=False)  # weights that moved in inference mode could never be in a backward pass again
@@ -155,7 +153,7 @@ class SparseLayer(nn.Module, ABC):
             return Routing(*self.gate.choose(x_TI, self.config.k))
         return Routing(*sharded_gate(x_TI, self.gate.weight, self.gate.bias, self.config.k, self.shards))
 
-    def at_k(self, k: int) -> SparseLayer:
+    def at_k(self, k: int) -> Self:
         """This layer with only the k strongest experts of each token. It shares the weights and is cached. Raises
         UserError if k is not between 1 and the layer's K, or the method has no top-k."""
         if k != self.config.k and not method_traits(self.method).has_top_k:
@@ -166,7 +164,7 @@ class SparseLayer(nn.Module, ABC):
             raise UserError(f"k={k} exceeds the layer's K={self.config.k}. Choose a smaller k.")
         return self._with_k(k)
 
-    def _with_k(self, k: int) -> SparseLayer:
+    def _with_k(self, k: int) -> Self:
         if k == self.config.k:
             return self
         if k not in self._at_k:

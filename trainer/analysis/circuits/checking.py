@@ -13,8 +13,6 @@ Shapes: B rows, T tokens, K active, O output width, P = B * T tokens of all rows
 experts, E errors, S = F + E + T sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -199,12 +197,6 @@ def ablate(
     return tuple(GroupEffect(target, tuple(rest[len(places) :])) for target, *rest in changes)
 
 
-def _check_active(measuring: Measuring, experts: frozenset[Place]) -> None:
-    if inactive := experts - measuring.active:
-        named = ", ".join(f"{expert} on token {position}" for _, position, expert in sorted(inactive))
-        raise UserError(f"Not all of these experts are active: {named}. Choose experts of the circuit.")
-
-
 class Measuring:
     """Forward passes of a prompt with experts ablated."""
 
@@ -273,6 +265,12 @@ class Measuring:
         values += [forward.score(*place) for place in self.places]
         values += [forward.activation(*place) for place in self.places]
         return torch.stack([value_B.expand(len(rows)).cpu() for value_B in values], dim=1)
+
+
+def _check_active(measuring: Measuring, experts: frozenset[Place]) -> None:
+    if inactive := experts - measuring.active:
+        named = ", ".join(f"{expert} on token {position}" for _, position, expert in sorted(inactive))
+        raise UserError(f"Not all of these experts are active: {named}. Choose experts of the circuit.")
 
 
 def _removed(row: Row, layer: int, indices_TK: Tensor) -> Tensor:

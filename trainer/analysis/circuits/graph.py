@@ -1,7 +1,5 @@
 """Data classes of a circuit and of its check. They need no PyTorch."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
@@ -80,6 +78,94 @@ class CircuitEdge(Documented):
     """Predicted change of the score of ``target``, or of the circuit's target, when ``source`` is ablated."""
     leaves_top_k: bool
     """True if the predicted score is too low for the expert to stay active, so that its activation would be 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEffect(Documented):
+    """Changes when a group of experts is ablated jointly."""
+
+    target: float
+    """Change of the target."""
+    activations: tuple[float, ...]
+    """Change of the gate activation of each expert that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class AblationEffect(Documented):
+    """Effect of ablating a group of experts on the target."""
+
+    predicted: float
+    """Sum of the predicted changes."""
+    measured: float
+    """Change measured in the language model."""
+
+
+@dataclass(frozen=True)
+class Agreement(Documented):
+    """Agreement between predicted and measured changes. Values are null where they are undefined."""
+
+    count: int
+    """Number of changes compared."""
+    correlation: float | None
+    """Pearson correlation; null for fewer than five changes."""
+    same_sign: float | None
+    """Share of changes with the predicted sign."""
+    slope: float | None
+    """Least-squares slope of measured on predicted changes, through zero; null for fewer than five."""
+    largest_miss: float | None
+    """Largest absolute difference between a predicted and a measured change."""
+
+
+@dataclass(frozen=True)
+class Sufficiency(Documented):
+    """Share of the target that remains when only the shown experts act.
+
+    The other active experts of these layers are changed on every token but the start token. A share of 1 is the
+    unchanged target, and 0 is the target without any of these layers' experts.
+    """
+
+    without_experts: float
+    """Value of the target with every expert mean-ablated: replaced by the mean of the experts' output over the text."""
+    mean: float
+    """Value with all but the shown experts mean-ablated."""
+    random_mean: float
+    """Mean value over the draws in which each other expert is multiplied by a random number between 0 and 1."""
+    random_worst: float
+    """Value of the draw that is furthest from the unchanged target."""
+    draws: int
+    control: float
+    """As ``mean``, for as many random active experts as are shown instead of these; mean over ``draws`` draws."""
+
+
+@dataclass(frozen=True)
+class GraphScores(Documented):
+    """Scores of circuit-tracer for the graph of the shown experts, errors and tokens. An MLP without a run is an
+    error."""
+
+    replacement: float
+    """Share of the influence on the target that starts at tokens rather than at errors."""
+    completeness: float
+    """Share of the nodes' inputs, weighted by influence, that comes from experts and tokens rather than from errors."""
+
+
+@dataclass(frozen=True)
+class CircuitCheck(Documented):
+    """Measured effects of a circuit: each node is ablated in the language model."""
+
+    measured: tuple[float | None, ...]
+    """Measured change of the target when each of ``Circuit.nodes`` is ablated; null for the target."""
+    edges: tuple[float, ...]
+    """Measured change for each of ``Circuit.edges``."""
+    left_top_k: tuple[bool, ...]
+    """For each of ``Circuit.edges``, whether its expert was no longer active."""
+    experts: Agreement
+    """Agreement over the experts."""
+    between: Agreement
+    """Agreement over the edges between experts. Changes are shares of the expert's activation."""
+    joint: AblationEffect
+    """All shown experts ablated together, against the sum of their predicted changes."""
+    sufficiency: Sufficiency
+    scores: GraphScores
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,91 +256,3 @@ class Circuit(ShortRepr):
 
     def _repr_html_(self) -> str:
         return self.snapshot()._repr_html_()
-
-
-@dataclass(frozen=True, slots=True)
-class GroupEffect(Documented):
-    """Changes when a group of experts is ablated jointly."""
-
-    target: float
-    """Change of the target."""
-    activations: tuple[float, ...]
-    """Change of the gate activation of each expert that is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class AblationEffect(Documented):
-    """Effect of ablating a group of experts on the target."""
-
-    predicted: float
-    """Sum of the predicted changes."""
-    measured: float
-    """Change measured in the language model."""
-
-
-@dataclass(frozen=True)
-class Agreement(Documented):
-    """Agreement between predicted and measured changes. Values are null where they are undefined."""
-
-    count: int
-    """Number of changes compared."""
-    correlation: float | None
-    """Pearson correlation; null for fewer than five changes."""
-    same_sign: float | None
-    """Share of changes with the predicted sign."""
-    slope: float | None
-    """Least-squares slope of measured on predicted changes, through zero; null for fewer than five."""
-    largest_miss: float | None
-    """Largest absolute difference between a predicted and a measured change."""
-
-
-@dataclass(frozen=True)
-class Sufficiency(Documented):
-    """Share of the target that remains when only the shown experts act.
-
-    The other active experts of these layers are changed on every token but the start token. A share of 1 is the
-    unchanged target, and 0 is the target without any of these layers' experts.
-    """
-
-    without_experts: float
-    """Value of the target with every expert mean-ablated: replaced by the mean of the experts' output over the text."""
-    mean: float
-    """Value with all but the shown experts mean-ablated."""
-    random_mean: float
-    """Mean value over the draws in which each other expert is multiplied by a random number between 0 and 1."""
-    random_worst: float
-    """Value of the draw that is furthest from the unchanged target."""
-    draws: int
-    control: float
-    """As ``mean``, for as many random active experts as are shown instead of these; mean over ``draws`` draws."""
-
-
-@dataclass(frozen=True)
-class GraphScores(Documented):
-    """Scores of circuit-tracer for the graph of the shown experts, errors and tokens. An MLP without a run is an
-    error."""
-
-    replacement: float
-    """Share of the influence on the target that starts at tokens rather than at errors."""
-    completeness: float
-    """Share of the nodes' inputs, weighted by influence, that comes from experts and tokens rather than from errors."""
-
-
-@dataclass(frozen=True)
-class CircuitCheck(Documented):
-    """Measured effects of a circuit: each node is ablated in the language model."""
-
-    measured: tuple[float | None, ...]
-    """Measured change of the target when each of ``Circuit.nodes`` is ablated; null for the target."""
-    edges: tuple[float, ...]
-    """Measured change for each of ``Circuit.edges``."""
-    left_top_k: tuple[bool, ...]
-    """For each of ``Circuit.edges``, whether its expert was no longer active."""
-    experts: Agreement
-    """Agreement over the experts."""
-    between: Agreement
-    """Agreement over the edges between experts. Changes are shares of the expert's activation."""
-    joint: AblationEffect
-    """All shown experts ablated together, against the sum of their predicted changes."""
-    sufficiency: Sufficiency
-    scores: GraphScores

@@ -12,15 +12,13 @@ all processes.
 Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I input width, K active.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, groupby, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +26,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine, Insert, LargeBinary, and_, bindparam, insert, select, type_coerce
 from sqlalchemy.orm import Session
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.analysis.effect_search import activation_prices, prices_of_units
 from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, StoredSequences, TopExamples
@@ -59,63 +58,6 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.display import labelled_values
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup, prefetch
 from mxd.trainer.utils.files import exclusive_lock
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-
-def merge(builder: IndexBuilder, group: ProcessGroup) -> None:
-    """Send every process's data to the main process and merge it into the main process's ``builder``."""
-    if group.is_single:
-        return
-    builder.prune()
-    if not group.is_main:
-        _send(builder, group)
-        return
-    parts = [_receive(builder, group, source) for source in range(1, group.world_size)]
-    builder.examples.merge(parts, builder.statistics)
-
-
-def _send(builder: IndexBuilder, group: ProcessGroup) -> None:
-    statistics = builder.statistics
-    group.send([builder.tokens, builder.measured_tokens, builder.error_sum], 0)
-    group.send(
-        [
-            statistics.active_tokens,
-            statistics.sums,
-            statistics.largest,
-            statistics.histogram_NB,
-            statistics.exponents,
-            *statistics.tails.arrays(statistics.active_tokens),
-        ],
-        0,
-    )
-    group.send(builder.examples.pairs, 0)
-    group.send([builder.sequences.token_ids, builder.sample], 0)
-    group.send((words for _, _, words in builder.token_counts.chunks() if len(words)), 0)
-    group.send([None], 0)
-
-
-def _receive(builder: IndexBuilder, group: ProcessGroup, source: int) -> ActivePairs:
-    """Merge another process's data, except for its active pairs, which are returned."""
-    tokens, measured_tokens, error_sum = group.receive(3, source)
-    builder.tokens += tokens
-    builder.measured_tokens += measured_tokens
-    builder.error_sum += error_sum
-    other = ExpertStatistics(len(builder.statistics.active_tokens))
-    other.active_tokens, other.sums, other.largest, other.histogram_NB, other.exponents, *tails = group.receive(
-        8, source
-    )
-    other.tails.expert, other.tails.value, other.tails.dropped = tails
-    builder.statistics.merge(other)
-    pairs = ActivePairs(*group.receive(len(ActivePairs._fields), source))
-    token_ids, sample = group.receive(2, source)
-    builder.sequences.token_ids.update(token_ids)
-    builder.sample.merge(sample)
-    while (words := group.receive(1, source)[0]) is not None:
-        builder.token_counts.add_run(words)
-    return pairs
-
 
 TOKENS_PER_BATCH = 8192
 MAX_SCORES = 1 << 26
@@ -179,6 +121,59 @@ class IndexBuilder:
     def normalized_mse(self) -> float:
         """Normalised MSE of the layer over the measured batches, rounded to float32 like ``ExpertStatistics.means``."""
         return float(np.float32(self.error_sum / max(self.measured_tokens, 1)))
+
+
+def merge(builder: IndexBuilder, group: ProcessGroup) -> None:
+    """Send every process's data to the main process and merge it into the main process's ``builder``."""
+    if group.is_single:
+        return
+    builder.prune()
+    if not group.is_main:
+        _send(builder, group)
+        return
+    parts = [_receive(builder, group, source) for source in range(1, group.world_size)]
+    builder.examples.merge(parts, builder.statistics)
+
+
+def _send(builder: IndexBuilder, group: ProcessGroup) -> None:
+    statistics = builder.statistics
+    group.send([builder.tokens, builder.measured_tokens, builder.error_sum], 0)
+    group.send(
+        [
+            statistics.active_tokens,
+            statistics.sums,
+            statistics.largest,
+            statistics.histogram_NB,
+            statistics.exponents,
+            *statistics.tails.arrays(statistics.active_tokens),
+        ],
+        0,
+    )
+    group.send(builder.examples.pairs, 0)
+    group.send([builder.sequences.token_ids, builder.sample], 0)
+    group.send((words for _, _, words in builder.token_counts.chunks() if len(words)), 0)
+    group.send([None], 0)
+
+
+def _receive(builder: IndexBuilder, group: ProcessGroup, source: int) -> ActivePairs:
+    """Merge another process's data, except for its active pairs, which are returned."""
+    tokens, measured_tokens, error_sum = group.receive(3, source)
+    builder.tokens += tokens
+    builder.measured_tokens += measured_tokens
+    builder.error_sum += error_sum
+    other = ExpertStatistics(len(builder.statistics.active_tokens))
+    other.active_tokens, other.sums, other.largest, other.histogram_NB, other.exponents, *tails = group.receive(
+        8, source
+    )
+    other.tails.expert, other.tails.value, other.tails.dropped = tails
+    builder.statistics.merge(other)
+    pairs = ActivePairs(*group.receive(len(ActivePairs._fields), source))
+    token_ids, sample = group.receive(2, source)
+    builder.sequences.token_ids.update(token_ids)
+    builder.sample.merge(sample)
+    while (words := group.receive(1, source)[0]) is not None:
+        builder.token_counts.add_run(words)
+    return pairs
 
 
 def collect(

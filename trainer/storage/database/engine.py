@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -173,34 +174,18 @@ def schema_transaction(engine: Engine) -> Iterator[Connection]:
 
 
 NO_ANSWER = "The database server does not respond. Check that it is running, then try again."
-_MESSAGES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (
-        ("locked", "busy", "lock timeout", "deadlock"),
-        "The database is locked by another program. Wait until it has finished, then try again.",
-    ),
-    (
-        ("disk is full", "disk i/o error", "no space left", "file too large"),
-        "The database cannot be written: its disk is full or failing. Free some space, then try again.",
-    ),
-    (("statement timeout",), "The database took too long to answer. Try again in a moment, or ask for less."),
-    (
-        ("readonly", "read-only", "permission denied"),
-        "The database is read-only. Get write permission, or choose another with --database or MXD_DATABASE.",
-    ),
-    (("malformed", "not a database", "corrupt", "could not decode"), str(DamagedDatabaseError())),
-    (
-        (
-            "connection refused",
-            "connection failed",
-            "connection is bad",
-            "the connection is closed",
-            "timeout expired",
-            "terminating connection",
-        ),
-        NO_ANSWER,
-    ),
-)
-"""Fragments of driver messages, and the message shown instead."""
+_MESSAGES = {
+    "locked|busy|lock timeout|deadlock": "The database is locked by another program. Wait until it has finished, then "
+    "try again.",
+    "disk is full|disk i/o error|no space left|file too large": "The database cannot be written: its disk is full or "
+    "failing. Free some space, then try again.",
+    "statement timeout": "The database took too long to answer. Try again in a moment, or ask for less.",
+    "readonly|read-only|permission denied": "The database is read-only. Get write permission, or choose another with "
+    "--database or MXD_DATABASE.",
+    "malformed|not a database|corrupt|could not decode": str(DamagedDatabaseError()),
+    "connection (refused|failed|is bad)|the connection is closed|timeout expired|terminating connection": NO_ANSWER,
+}
+"""Pattern of driver messages -> the message shown instead."""
 
 
 def database_error_message(error: DBAPIError) -> str | None:
@@ -208,7 +193,7 @@ def database_error_message(error: DBAPIError) -> str | None:
     if error.connection_invalidated:
         return NO_ANSWER
     driver_message = str(error.orig).lower()
-    return next((message for signs, message in _MESSAGES if any(sign in driver_message for sign in signs)), None)
+    return next((message for signs, message in _MESSAGES.items() if re.search(signs, driver_message)), None)
 
 
 def cannot_open(location: URL, error: DBAPIError) -> UserError:
