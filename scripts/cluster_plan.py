@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mxd.trainer.training.sizes import ADAMW_BYTES, BFLOAT16, FLOAT32, Forward, LayerSizes
+from mxd.trainer.training.rates import ADAMW_BYTES, BFLOAT16, FLOAT32, Forward, LayerSizes
 
 
 @dataclass(frozen=True)

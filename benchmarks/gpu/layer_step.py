@@ -21,7 +21,7 @@ from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import WARM_UP_STEPS, Launch, LayerTrainer
 from mxd.trainer.training.precision import matmul_precision
-from mxd.trainer.training.sizes import LayerSizes
+from mxd.trainer.training.rates import LayerSizes
 
 PRECISIONS: tuple[MatmulPrecision, ...] = ("medium", "high", "highest")
 STEPS = 100_000

@@ -1,6 +1,6 @@
 """Plans of training (``mxd train --plan``): memory, disk, FLOPs and time before anything is trained.
 
-Parameters, memory, FLOPs and traffic follow from widths alone (``sizes``). A benchmark of about a second measures the
+Parameters, memory, FLOPs and traffic follow from widths alone. A benchmark of about a second measures the
 rate of a few representative matrix products and the memory bandwidth of the device.
 """
 
@@ -29,10 +29,14 @@ from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import Parallel, build_layer_config, check_processes
 from mxd.trainer.training.precision import dtype_name, dtype_of, fastest_dtype, product_dtype
 from mxd.trainer.training.rates import (
+    ADAMW_BYTES,
     DATASHEETS,
+    FLOAT32,
     Datasheet,
     DeviceRates,
+    Forward,
     Grid,
+    LayerSizes,
     Links,
     Product,
     free_bytes,
@@ -41,7 +45,6 @@ from mxd.trainer.training.rates import (
     resident_bytes,
     spread,
 )
-from mxd.trainer.training.sizes import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
 from mxd.trainer.utils.devices import device_name
 from mxd.trainer.utils.distributed import AUTO_MAP, ProcessGroup
 from mxd.trainer.utils.memory import HEAP_GROWTH_BYTES

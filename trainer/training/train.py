@@ -44,8 +44,7 @@ from mxd.trainer.training.layer_trainer import (
 )
 from mxd.trainer.training.loggers import OpenLog, no_log
 from mxd.trainer.training.precision import matmul_precision, resolved_precision, with_dtype
-from mxd.trainer.training.rates import spread
-from mxd.trainer.training.sizes import LayerSizes
+from mxd.trainer.training.rates import LayerSizes, spread
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock

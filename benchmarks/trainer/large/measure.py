@@ -28,8 +28,7 @@ from mxd.trainer.training.plan import (
     products_of,
 )
 from mxd.trainer.training.precision import dtype_name, fastest_dtype
-from mxd.trainer.training.rates import DeviceRates, free_bytes, measure
-from mxd.trainer.training.sizes import ADAMW_BYTES
+from mxd.trainer.training.rates import ADAMW_BYTES, DeviceRates, free_bytes, measure
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 Part = Literal["forward", "step", "whole"]

@@ -28,8 +28,7 @@ from mxd.trainer.training.plan import (
     recommend,
 )
 from mxd.trainer.training.precision import in_bfloat16
-from mxd.trainer.training.rates import DeviceRates, Grid, Links, Product, free_bytes, measure
-from mxd.trainer.training.sizes import LayerSizes
+from mxd.trainer.training.rates import DeviceRates, Grid, LayerSizes, Links, Product, free_bytes, measure
 from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
 from tests.helpers.layers import layer_config
 
