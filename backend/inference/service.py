@@ -252,7 +252,7 @@ class _Progress(NamedTuple, Generic[Result]):
 
 
 async def _in_steps(
-    live: InferenceService, runs: Sequence[str], begin: Callable[[JobContext], Steps[Result]], at_once: int
+    live: InferenceService, runs: Sequence[str], begin: Callable[[JobContext], Steps[Result]], per_turn: int
 ) -> AsyncGenerator[_Progress[Result], None]:
     """Take the steps of a measurement between other requests, few at once, so that these wait only briefly.
 
@@ -266,7 +266,7 @@ async def _in_steps(
 
     def advance(_context: JobContext) -> _Progress[Result]:
         done, total = progress.done, progress.total
-        for _ in range(at_once):
+        for _ in range(per_turn):
             try:
                 done, total = next(steps)
             except StopIteration as end:

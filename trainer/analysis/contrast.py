@@ -366,11 +366,11 @@ class TextCounter:
         self._selected: SelectedExamples | None = None
         self._max_examples = config.examples
 
-    def route(self, at_once: int, route: Callable[[Ints], Routing]) -> Iterator[int]:
+    def route(self, block: int, route: Callable[[Ints], Routing]) -> Iterator[int]:
         """Route the text, some sequences at once, given as [S, L] token ids. Count without padding and start tokens,
         and yield the number of tokens."""
-        for first in range(0, len(self._order), at_once):
-            ids_S = self._order[first : first + at_once]
+        for first in range(0, len(self._order), block):
+            ids_S = self._order[first : first + block]
             sequences = [self.text.sequences[number] for number in ids_S]
             lengths_S = np.array([len(ids) for ids in sequences])
             # Padded at the end, where no token of a text attends to the padding.
