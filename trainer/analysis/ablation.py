@@ -64,9 +64,9 @@ class SampledExamples(NamedTuple):
     weight: Floats
     """Number of the expert's active tokens that the example represents."""
 
-    def select(self, chosen_P: Ints) -> Self:
+    def select(self, chosen_P: Ints) -> "SampledExamples":
         """Return some of the examples, chosen by index."""
-        return self._make(column[chosen_P] for column in self)
+        return SampledExamples._make(column[chosen_P] for column in self)
 
 
 class ExpertActivity(NamedTuple):

@@ -55,7 +55,7 @@ class ActivePairs(NamedTuple):
 
     def select(self, chosen: NDArray[Any]) -> Self:
         """Return the pairs chosen by an index array or a mask."""
-        return self._make(field[chosen] for field in self)
+        return type(self)(*(field[chosen] for field in self))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
