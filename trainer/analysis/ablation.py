@@ -296,11 +296,7 @@ class Interventions:
 
 @torch.no_grad()
 def measure_interventions(
-    language_model: LanguageModel,
-    layer: int,
-    sparse_layer: SparseLayer,
-    ids: list[int],
-    added: Interventions,
+    language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, ids: list[int], added: Interventions
 ) -> InterventionEffects:
     """Apply all interventions to the sequence ``ids``: as variants of its tokens, or as rows where that cannot be."""
     positions_M = added.position_M

@@ -42,15 +42,7 @@ from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.files import (
-    atomic_write,
-    disk_errors,
-    exclusive_lock,
-    explained,
-    is_locked,
-    read_json,
-    sha256,
-)
+from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, explained, is_locked, read_json, sha256
 
 MANIFEST = "cache.json"
 TENSORS = ("input", "output")

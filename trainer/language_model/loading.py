@@ -25,11 +25,7 @@ from torch import Tensor, nn
 
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.sources import local_folder
-from mxd.trainer.language_model.untrusted.config_check import (
-    check_config_values,
-    check_sizes,
-    stored_weights,
-)
+from mxd.trainer.language_model.untrusted.config_check import check_config_values, check_sizes, stored_weights
 from mxd.trainer.utils.devices import accelerator, device_memory, named_device
 from mxd.trainer.utils.distributed import AUTO_MAP
 from mxd.trainer.utils.files import endpoint, first_line, is_unreachable
