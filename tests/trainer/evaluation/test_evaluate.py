@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
-from mxd.trainer.evaluation import interventions
+from mxd.trainer.evaluation import evaluate as evaluate_module
 from mxd.trainer.evaluation.evaluate import (
     Evaluator,
     check_held_out,
@@ -114,7 +114,7 @@ def test_sequences_in_one_forward_pass_do_not_change_the_losses(
     trained: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_by_one = evaluate_run(trained, "mxd")
-    monkeypatch.setattr(interventions, "_sequences_per_pass", lambda *_: 3)
+    monkeypatch.setattr(evaluate_module, "_sequences_per_pass", lambda *_: 3)
     together = evaluate_run(trained, "mxd")
     for name in ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen", "kl"):
         assert getattr(together, name) == pytest.approx(getattr(one_by_one, name), rel=1e-4, abs=1e-6)

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.trainer.analysis import effect_search
 from mxd.trainer.analysis.effect_search import unit_prices
+from mxd.trainer.analysis.indexing import build as build_module
 from mxd.trainer.analysis.indexing import build as save_module
-from mxd.trainer.analysis.indexing import collect as collect_module
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
@@ -83,7 +83,7 @@ class BruteForce:
 def test_the_index_equals_brute_force(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tokens_per_batch: int
 ) -> None:
-    monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", tokens_per_batch)
+    monkeypatch.setattr(build_module, "TOKENS_PER_BATCH", tokens_per_batch)
     config = settings(world, seed=tokens_per_batch)
     result = world.index(run, seed=tokens_per_batch)
     brute = BruteForce(world, run, config)
@@ -270,7 +270,7 @@ def cache(world: World) -> ActivationCache:
 def test_the_index_of_a_cache_equals_brute_force(
     world: World, cache: ActivationCache, monkeypatch: pytest.MonkeyPatch, tokens: int, per_batch: int
 ) -> None:
-    monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", per_batch)
+    monkeypatch.setattr(build_module, "TOKENS_PER_BATCH", per_batch)
     run = world.train()
     ids_SL = np.concatenate(list(cache.token_ids(world.text, world.language_model.tokenizer)))
     inputs_TI = torch.cat([cache.activations(1, index).input_TI for index in range(3)])
