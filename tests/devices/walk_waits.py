@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import mxd
-from mxd.trainer.analysis.indexing import collect
+from mxd.trainer.analysis.indexing import build
 from tests.devices.plugin import TEXT
 from tests.devices.plugin import mxd as mxd_command
 from tests.devices.pretend_device import recording
@@ -34,7 +34,7 @@ def test_waits_of_a_token(runs: Path) -> None:
 def test_waits_of_an_index_batch(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids to the device; experts and activations back; transformers asks whether the sequences are packed."""
     # Batches are routed ahead in another thread, which would not be recorded.
-    monkeypatch.setattr(collect, "prefetch", lambda batches, _ahead: batches)
-    monkeypatch.setattr(collect, "TOKENS_PER_BATCH", 128)
+    monkeypatch.setattr(build, "prefetch", lambda batches, _ahead: batches)
+    monkeypatch.setattr(build, "TOKENS_PER_BATCH", 128)
     waits = waits_of(lambda batches: mxd_command(f"index seeded {TEXT} --tokens {batches * 128}"), (2, 4))
     assert sum(waits.values()) == 4, waits

@@ -18,7 +18,6 @@ from mxd.backend.inference.run_loader import Vocabulary
 from mxd.trainer.analysis import effect_search
 from mxd.trainer.analysis.effect_search import unit_prices
 from mxd.trainer.analysis.indexing import build as build_module
-from mxd.trainer.analysis.indexing import build as save_module
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
@@ -203,7 +202,7 @@ def test_readers_see_the_previous_index_and_its_search_until_the_new_one_is_writ
         meanwhile.append(visible())
         raise UserError("The disk is full.")
 
-    monkeypatch.setattr(save_module, "index_search", fails)
+    monkeypatch.setattr(build_module, "index_search", fails)
     with pytest.raises(UserError, match="disk is full"):
         world.index(run, tokens=1280)
     with pytest.raises(CancelledError):
@@ -255,7 +254,7 @@ def test_a_language_model_without_gradients_leaves_steerability_empty(
     def refuse(*_: object) -> None:
         raise UserError("4 residual streams")
 
-    monkeypatch.setattr(save_module, "activation_prices", refuse)
+    monkeypatch.setattr(build_module, "activation_prices", refuse)
     world.index(run)
     assert Run.load("small", world.data).prices == {}
     assert {row.steerability for row in world.rows(ExpertRecord)} == {None}
