@@ -25,7 +25,7 @@ from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig, TextConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route
-from mxd.trainer.utils.callbacks import completed
+from mxd.trainer.utils.callbacks import Callbacks, completed
 from tests.helpers.runs import World, run_of, stop_after
 
 FEW = ContrastConfig(min_tokens=5, min_units=2, shown=100)
