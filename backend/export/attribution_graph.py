@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
@@ -40,16 +40,8 @@ LOCAL_SCAN = "./data/features"
 INDEX_FILE = "graph-metadata.json"
 
 
-@dataclass(frozen=True)
-class GraphContext:
-    """Data of a graph besides the circuit."""
-
-    labels: Mapping[str, Mapping[int, str]]
-    """Labels of experts, by run and expert."""
-    check: CircuitCheck | None = None
-    """Measured effects, if they were measured."""
-    scan: str = LOCAL_SCAN
-    """Neuronpedia's id of the language model, or the folder of feature files."""
+Labels = Mapping[str, Mapping[int, str]]
+"""Labels of experts, by run and expert."""
 
 
 def cantor(x: int, y: int) -> int:
@@ -57,10 +49,17 @@ def cantor(x: int, y: int) -> int:
     return (x + y) * (x + y + 1) // 2 + y
 
 
-def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]:
-    target = f"{_last_layer(circuit)}_{_target_token(circuit)}"
+def attribution_graph(
+    circuit: Circuit, labels: Labels, check: CircuitCheck | None = None, scan: str = LOCAL_SCAN
+) -> dict[str, Any]:
+    """Return a circuit in this format, with measured effects if it was checked. ``scan``: Neuronpedia's id of the
+    language model, or the folder of feature files."""
+    # Two after the last one, as in circuit-tracer.
+    layer = max((node.layer for node in circuit.nodes if node.layer is not None), default=0) + 2
+    # The first token that the target names; the most probable one if it names none.
+    token = next(iter(target_tokens(circuit.target)), circuit.candidates[0].id)
     ids = [
-        f"{target if node.kind == 'target' else f'{node.layer}_{node.expert}'}_{node.position}"
+        f"{f'{layer}_{token}' if node.kind == 'target' else f'{node.layer}_{node.expert}'}_{node.position}"
         for node in circuit.nodes
     ]
     # Share of the shown experts' absolute effects up to each one; none for the target, which comes first.
@@ -68,16 +67,18 @@ def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]
     total = sum(sizes) or 1.0
     influence = [None, *(min(1.0, value / total) for value in accumulate(sizes))]
     nodes = len(circuit.nodes)
-    measured, edges = (
-        ([None] * nodes, [None] * len(circuit.edges))
-        if context.check is None
-        else (context.check.measured, context.check.edges)
-    )
+    measured, edges = ([None] * nodes, [None] * len(circuit.edges)) if check is None else (check.measured, check.edges)
     return {
-        "metadata": _metadata(circuit, context),
+        "metadata": _metadata(circuit, check, scan),
         "qParams": {"pinnedIds": [], "supernodes": [], "linkType": "both", "clickedId": "", "sg_pos": ""},
         "nodes": [
-            {**_node(circuit, node, effect, context), "node_id": id, "jsNodeId": id, "influence": score}
+            {
+                **(_target(circuit, layer, token) if node.kind == "target" else _expert(node, effect, labels)),
+                "ctx_idx": node.position,
+                "node_id": id,
+                "jsNodeId": id,
+                "influence": score,
+            }
             for node, effect, id, score in zip(circuit.nodes, measured, ids, influence, strict=True)
         ],
         "links": [
@@ -105,14 +106,14 @@ def write_graph(graph: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
-def _metadata(circuit: Circuit, context: GraphContext) -> dict[str, Any]:
+def _metadata(circuit: Circuit, check: CircuitCheck | None, scan: str) -> dict[str, Any]:
     texts = [token.text for token in circuit.tokens]
     prompt = "".join(token.text for token in circuit.tokens if not token.start)
     digest = blake2b(repr((circuit.runs, texts, circuit.label)).encode(), digest_size=4).hexdigest()
     words = "-".join("".join(c if c.isascii() and c.isalnum() else " " for c in prompt.lower()).split()[:6])
     return {
         "slug": f"{words or 'prompt'}-{digest}",
-        "scan": context.scan,
+        "scan": scan,
         "transcoder_list": [],
         "prompt_tokens": texts,
         "prompt": prompt,
@@ -125,42 +126,31 @@ def _metadata(circuit: Circuit, context: GraphContext) -> dict[str, Any]:
             "target": circuit.target.model_dump(),
             "value": circuit.value,
             "active_experts": circuit.active,
-            **({} if context.check is None else {"agreement": asdict(context.check.experts)}),
+            **({} if check is None else {"agreement": asdict(check.experts)}),
         },
     }
 
 
-def _last_layer(circuit: Circuit) -> int:
-    """Layer of the target: two after the last one, as in circuit-tracer."""
-    return max((node.layer for node in circuit.nodes if node.layer is not None), default=0) + 2
+def _target(circuit: Circuit, layer: int, token: int) -> dict[str, Any]:
+    probability = next((it.probability for it in circuit.candidates if it.id == token), 0.0)
+    return {
+        "feature": token,
+        "feature_type": LOGIT,
+        "layer": str(layer),
+        "is_target_logit": True,
+        "token_prob": probability,
+        # circuit-tracer's page reads the probability from the label of a logit, and draws nothing without it.
+        "clerp": f"{circuit.label} = {circuit.value:.3f} (p={probability:.3f})",
+    }
 
 
-def _target_token(circuit: Circuit) -> int:
-    """Id of the first token that the target names; the most probable one if it names none."""
-    return next(iter(target_tokens(circuit.target)), circuit.candidates[0].id)
-
-
-def _node(circuit: Circuit, node: CircuitNode, measured: float | None, context: GraphContext) -> dict[str, Any]:
-    if node.kind == "target":
-        token = _target_token(circuit)
-        probability = next((it.probability for it in circuit.candidates if it.id == token), 0.0)
-        return {
-            "ctx_idx": node.position,
-            "feature": token,
-            "feature_type": LOGIT,
-            "layer": str(_last_layer(circuit)),
-            "is_target_logit": True,
-            "token_prob": probability,
-            # circuit-tracer's page reads the probability from the label of a logit, and draws nothing without it.
-            "clerp": f"{circuit.label} = {circuit.value:.3f} (p={probability:.3f})",
-        }
+def _expert(node: CircuitNode, measured: float | None, labels: Labels) -> dict[str, Any]:
     assert node.layer is not None and node.expert is not None and node.run is not None
-    label = context.labels.get(node.run, {}).get(node.expert, f"Expert {node.expert}")
+    label = labels.get(node.run, {}).get(node.expert, f"Expert {node.expert}")
     effects = f"ablation: predicted {node.predicted:+.3f}"
     if measured is not None:
         effects += f", measured {measured:+.3f}"
     return {
-        "ctx_idx": node.position,
         "feature": cantor(node.layer, node.expert),
         "feature_type": FEATURE,
         "layer": str(node.layer),
@@ -201,7 +191,7 @@ def export_circuit(
         except (RunNotFoundError, NoIndexError):
             continue
         write_features(session, exported, experts, folder)
-    return write_graph(attribution_graph(circuit, GraphContext(labels, check, model_id or LOCAL_SCAN)), folder)
+    return write_graph(attribution_graph(circuit, labels, check, model_id or LOCAL_SCAN), folder)
 
 
 def write_features(session: Session, exported: Exported, experts: Collection[int], folder: Path) -> None:

@@ -7,7 +7,6 @@ Shapes: T sampled tokens, P active (token, expert) pairs, N experts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,9 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.experts import with_names
-from mxd.backend.schemas.experts import SharedTokens, SimilarExpert
+from mxd.backend.schemas.experts import SharedTokens
 from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
@@ -157,11 +154,3 @@ def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:
         np.concatenate(all_experts),
         run.num_experts,
     )
-
-
-def named(
-    session: Session, run: RunRecord, companions: Sequence[Companion], vocabulary: Vocabulary
-) -> tuple[SimilarExpert, ...]:
-    """Return companions with labels and top tokens."""
-    named = with_names(session, run, [(one.expert, one.jaccard) for one in companions], vocabulary)
-    return tuple(name.model_copy(update={"shared": one.shared}) for name, one in zip(named, companions, strict=True))

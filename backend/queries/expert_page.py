@@ -47,6 +47,8 @@ class PageQuery(Schema):
 if TYPE_CHECKING:
     ExpertQuery = PageQuery
 else:
+    LIMITS = ({"allow_inf_nan": False}, {"ge": 0, "lt": 2**31})
+    """Limits of bounds on numbers, and on counts."""
     WORDS = {"min": "Only experts with at least this value", "max": "Only experts with at most this value"}
     ExpertQuery = create_model(
         "ExpertQuery",
@@ -54,12 +56,8 @@ else:
         __doc__="Order and filters of a page of experts.",
         **{
             name: (
-                Annotated[int | None, Field(ge=0, lt=2**31, description=f"{WORDS[end]}. {column.description}")]
-                if column.kind == "count"
-                else Annotated[
-                    float | None, Field(allow_inf_nan=False, description=f"{WORDS[end]}. {column.description}")
-                ],
-                None,
+                int | None if column.kind == "count" else float | None,
+                Field(None, description=f"{WORDS[end]}. {column.description}", **LIMITS[column.kind == "count"]),
             )
             for name, (end, column) in BOUNDS.items()
         },

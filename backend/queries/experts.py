@@ -172,10 +172,13 @@ def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
 
 
 def with_names(
-    session: Session, run: RunRecord, similar: Sequence[tuple[int, float]], vocabulary: Vocabulary
+    session: Session,
+    run: RunRecord,
+    similar: Sequence[tuple[int, float] | tuple[int, float, bodies.SharedTokens]],
+    vocabulary: Vocabulary,
 ) -> tuple[bodies.SimilarExpert, ...]:
     """Return similar experts with labels and top tokens; without an index, labels only."""
-    ids = [expert for expert, _ in similar]
+    ids = [expert for expert, *_ in similar]
     labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
     records = known(session, run, ids)
     return tuple(
@@ -185,9 +188,9 @@ def with_names(
             automatic=automatic.get(expert),
             similarity=cosine,
             top_tokens=top_tokens(records[expert], vocabulary) if expert in records else (),
-            shared=None,
+            shared=shared[0] if shared else None,
         )
-        for expert, cosine in similar
+        for expert, cosine, *shared in similar
     )
 
 

@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from pydantic import ValidationError
-from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, Source, open_dataset
@@ -22,6 +21,7 @@ from mxd.api.loading import data_folder, database_in, database_url, own_data_fol
 from mxd.api.models import borrowed
 from mxd.backend.api.connections import limited_server
 from mxd.backend.cli.commands.serve import create_protected_app
+from mxd.backend.cli.console import ProgressBar
 from mxd.backend.cli.parser import describe_validation_error
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings, listen, url_of
@@ -46,15 +46,11 @@ CONTEXT_LENGTH: int = TextConfig.model_fields["context_length"].default
 @contextmanager
 def progress_bar(title: str, is_shown: bool, unit: str = "tokens") -> Iterator[Callable[[int, int, str], None]]:
     """Yield a function that updates a progress bar with the units done, their total and a note."""
-    bar: tqdm[NoReturn] = tqdm(desc=title, unit=f" {unit}", unit_scale=True, disable=not is_shown)
-    with bar:
-
-        def show(done: int, total: int, note: str) -> None:
-            bar.total = total
-            bar.set_postfix_str(note, refresh=False)
-            bar.update(done - bar.n)
-
-        yield show
+    bar = ProgressBar(title, unit)
+    try:
+        yield bar if is_shown else lambda _done, _total, _note: None
+    finally:
+        bar.close()
 
 
 @speaks_python

@@ -19,7 +19,7 @@ from mxd.backend.inference.service import ablation_steps
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
-from mxd.backend.queries.coactivation import SHIFTS, closest, load_coactivation, named
+from mxd.backend.queries.coactivation import SHIFTS, closest, load_coactivation
 from mxd.backend.queries.examples import ExampleQuery
 from mxd.backend.queries.expert_page import ExpertQuery, expert_page
 from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
@@ -141,7 +141,7 @@ def similar(
             )
             if by == "coactivation":
                 before, beside, after = (
-                    named(session, record, sample.companions(expert, shift, limit), loaded.vocabulary)
+                    queries.with_names(session, record, sample.companions(expert, shift, limit), loaded.vocabulary)
                     for shift in SHIFTS
                 )
                 return made.model_copy(update={"experts": beside, "before": before, "after": after})

@@ -16,7 +16,7 @@ from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.api.routes.routing import circuit_config, circuit_experts, expert_infos, expert_name, find_runs
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import model_response
-from mxd.backend.export.attribution_graph import GraphContext, attribution_graph
+from mxd.backend.export.attribution_graph import attribution_graph
 from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
 from mxd.backend.inference import jobs
 from mxd.backend.queries import experts as queries
@@ -169,5 +169,5 @@ async def _circuit(services: Services, request: bodies.CircuitSnapshot) -> tuple
         run: {expert: name for expert, info in infos.items() if (name := expert_name(info)) is not None}
         for run, infos in infos_of.items()
     }
-    graph = attribution_graph(request.graph, GraphContext(labels, request.check))
+    graph = attribution_graph(request.graph, labels, request.check)
     return request.graph.snapshot(request.check, origin), graph

@@ -14,7 +14,6 @@ from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.attribution_graph import (
     FOLDER,
-    GraphContext,
     attribution_graph,
     cantor,
     write_features,
@@ -186,7 +185,7 @@ CIRCUIT = Circuit(
 
 
 def test_nodes_and_links_have_both_effects(tmp_path: Path) -> None:
-    graph = attribution_graph(CIRCUIT, GraphContext({"second": {7: "foxes"}}, CHECK))
+    graph = attribution_graph(CIRCUIT, {"second": {7: "foxes"}}, CHECK)
     assert all(node.keys() >= REQUIRED for node in graph["nodes"])
     target, late, early = graph["nodes"]
     assert (target["feature_type"], target["feature"], target["token_prob"]) == ("logit", 5, 0.5)
@@ -209,7 +208,7 @@ def test_nodes_and_links_have_both_effects(tmp_path: Path) -> None:
 
 def test_a_circuit_without_a_check_has_predictions_only_and_a_target_expert_the_most_probable_token() -> None:
     changed = replace(CIRCUIT, target=ExpertTarget(run="second", expert=3), label="activation")
-    graph = attribution_graph(changed, GraphContext({}))
+    graph = attribution_graph(changed, {})
     assert "measured" not in json.dumps(graph)
     assert graph["nodes"][1]["clerp"] == "Expert 7 (ablation: predicted -3.000)"
     assert graph["nodes"][0]["feature"] == 5
