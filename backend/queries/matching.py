@@ -85,8 +85,9 @@ class TokenShares:
         """``shares_ED`` is a table in SciPy's coordinate format, with ascending experts."""
         self._shares_ED = shares_ED
         self._unit_ED = shares_ED.tocsr()
-        norms_E = np.sqrt(self._unit_ED.power(2).sum(axis=1)).clip(min=TINY)
-        self._unit_ED.data /= np.repeat(norms_E, np.diff(self._unit_ED.indptr))
+        values_P = torch.from_numpy(self._unit_ED.data)
+        rows_P = torch.from_numpy(np.repeat(np.arange(len(self)), np.diff(self._unit_ED.indptr)))
+        values_P /= torch.zeros(len(self)).index_add_(0, rows_P, values_P.square()).sqrt().clamp_min(TINY)[rows_P]
 
     def __len__(self) -> int:
         return int(self._unit_ED.shape[0])
@@ -96,7 +97,11 @@ class TokenShares:
         return torch.from_numpy(self._unit_ED[rows_E.numpy()].toarray())
 
     def cosines(self, directions_QD: Tensor, start: int, end: int) -> Tensor:
-        return torch.from_numpy(self._unit_ED[start:end] @ directions_QD.numpy().T).T
+        block = self._unit_ED[start:end].tocoo()
+        places, values = torch.from_numpy(np.stack(block.coords)), torch.from_numpy(block.data)
+        block_ED = torch.sparse_coo_tensor(places, values, block.shape, check_invariants=True)
+        products_EQ: Tensor = torch.sparse.mm(block_ED, directions_QD.T.contiguous())
+        return products_EQ.T
 
     def shuffled(self, seed: int) -> TokenShares:
         """Control experts with as many tokens each, whose tokens and shares are permuted among all."""
