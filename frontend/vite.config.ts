@@ -47,7 +47,7 @@ export default defineConfig({
         codeSplitting: {
           groups: [
             { name: "shared", test: /src\/(api|lib(?!\/text\/glossary))\//, minShareCount: 3 },
-            { name: "figures", test: /src\/components\//, minShareCount: 3 },
+            { name: "figures", test: /src\/components\//, minShareCount: 5 },
           ],
         },
       },
