@@ -1,8 +1,8 @@
-"""Write the beginning of the steered text of every shipped session, which its card shows.
+"""Write the texts of every shipped session, and the price of its edits, which its card and its page show.
 
     python scripts/session_texts.py http://127.0.0.1:8000 data/demo
 
-Generates the texts on a running ``mxd demo`` and writes ``session_texts.json`` (run -> session -> text).
+Generates them on a running ``mxd demo`` and writes ``session_texts.json`` (run -> session -> text and result).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from urllib.request import Request, urlopen
 
 LENGTH = 240
-"""Characters of a text."""
+"""Characters of the beginning of a text."""
+VARIANTS = ("baseline", "steered")
 
 
 def main() -> None:
@@ -24,26 +26,56 @@ def main() -> None:
     parser.add_argument("url", help="address of the running demo")
     parser.add_argument("data", type=Path)
     words = parser.parse_args()
-    texts: dict[str, dict[str, str]] = {}
-    for run, shipped in json.loads((words.data / "sessions.json").read_text("utf-8")).items():
-        texts[run] = {}
-        for name, steering in shipped.items():
-            sampling = {"max_tokens": 64, **steering.get("sampling", {})}
-            texts[run][name] = steered_text(f"{words.url}/api/runs/{run}/steering", {**steering, "sampling": sampling})
-            print(f"{run}, {name}: {texts[run][name]!r}", file=sys.stderr)
-    content = json.dumps(texts, ensure_ascii=False, indent=1)
-    (words.data / "session_texts.json").write_text(content + "\n", "utf-8")
+    shipped: dict[str, dict[str, Any]] = {}
+    for run, sessions in json.loads((words.data / "sessions.json").read_text("utf-8")).items():
+        shipped[run] = {}
+        for name, steering in sessions.items():
+            shipped[run][name] = generated(f"{words.url}/api/runs/{run}/steering", steering)
+            print(f"{run}, {name}: {shipped[run][name]['text']!r}", file=sys.stderr)
+    content = json.dumps(shipped, ensure_ascii=False, separators=(",", ":"))
+    # A line per session, so that a change of one is readable.
+    (words.data / "session_texts.json").write_text(content.replace('},"', '},\n"') + "\n", "utf-8")
 
 
-def steered_text(url: str, steering: dict[str, Any]) -> str:
-    """Return the beginning of the first steered text, up to a whole word."""
-    request = Request(url, json.dumps(steering).encode(), {"Content-Type": "application/json"})
-    with urlopen(request) as answer:
-        lines = [line.decode().removeprefix("data: ") for line in answer if line.startswith(b"data: ")]
-    events = [json.loads(line) for line in lines]
-    tokens = [event for event in events if event.get("variant") == "steered" and event["sample"] == 0]
-    text = "".join(token["text"] for token in tokens if not token["text"].startswith("<|")).strip()
-    return text if len(text) <= LENGTH else text[:LENGTH].rsplit(" ", 1)[0]
+def generated(url: str, steering: dict[str, Any]) -> dict[str, Any]:
+    """Return the beginning of the first steered text, and what a session keeps of both."""
+    events = streamed(url, steering)
+    texts = {variant: [shown_tokens(events, variant, is_chat="turns" in steering)] for variant in VARIANTS}
+    kl = fmean(event["kl"] for event in events if event.get("variant") == "steered")
+    price = streamed(f"{url}/price", {"edits": steering["edits"]})[-1]["price"]
+    text = "".join(token["text"] for token in texts["steered"][0]).strip()
+    return {
+        "text": text if len(text) <= LENGTH else text[:LENGTH].rsplit(" ", 1)[0],
+        "result": {**texts, "kl_nats": round(kl, 4), "price": rounded(price)},
+    }
+
+
+def streamed(url: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events of a streamed answer."""
+    with urlopen(Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})) as answer:
+        lines = [line.decode() for line in answer]
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+
+
+def shown_tokens(events: list[dict[str, Any]], variant: str, is_chat: bool) -> list[dict[str, Any]]:
+    """Return the tokens of the first text without its end-of-text token; a chat's reply ends with a sentence."""
+    tokens = [event for event in events if event.get("variant") == variant and event["reason"] != "end-of-text"]
+    ends = [number for number, token in enumerate(tokens, 1) if token["text"].rstrip().endswith((".", "!", "?"))]
+    return [
+        {
+            "id": token["id"],
+            "text": token["text"],
+            "delta_log_probability": round(token["delta_log_probability"], 3),
+        }
+        for token in tokens[: ends[-1] if is_chat and ends else None]
+    ]
+
+
+def rounded(price: Any) -> Any:
+    """Return a price with five decimals."""
+    if isinstance(price, dict):
+        return {name: rounded(value) for name, value in price.items()}
+    return round(price, 5) if isinstance(price, float) else price
 
 
 if __name__ == "__main__":

@@ -257,6 +257,8 @@ class SessionRecord(NotesBase):
     saved_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     text: Mapped[str | None] = mapped_column(String(400))
     """Beginning of the steered text. None for a session saved without it."""
+    result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Both texts and the price of the edits, as JSON. None for a session saved without them."""
 
 
 def save_session(
@@ -265,18 +267,11 @@ def save_session(
     name: str,
     steering: dict[str, Any],
     units: dict[str, dict[str, float]],
-    text: str | None = None,
+    **texts: Any,
 ) -> SessionRecord:
-    """Store a session under a new id."""
-    record = SessionRecord(
-        id="".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH)),
-        run=run,
-        name=name,
-        steering=steering,
-        units=units,
-        saved_at=utc_now(),
-        text=text,
-    )
+    """Store a session under a new id. ``texts``: the columns ``text`` and ``result``."""
+    new_id = "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))
+    record = SessionRecord(id=new_id, run=run, name=name, steering=steering, units=units, saved_at=utc_now(), **texts)
     session.add(record)
     session.flush()
     return record

@@ -12,7 +12,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, make_url, select, update
 
@@ -135,19 +135,29 @@ def _fill_steerability(url: str, folder: Path) -> None:
 
 
 def _fill_session_texts(url: str, folder: Path) -> None:
-    """Fill in the texts of shipped sessions, by ``scripts/session_texts.py``: the packed database lacks them."""
+    """Bring shipped sessions to their present edits and texts, once: those of the packed database are older. The texts
+    are by ``scripts/session_texts.py``."""
     file = folder / "session_texts.json"
     if not file.is_file():
         return
-    empty = select(SessionRecord).where(SessionRecord.text.is_(None))
+    empty = select(SessionRecord).where(SessionRecord.result.is_(None))
     with opened(url) as engine:
         with reading(engine) as session:
             if session.scalar(empty.limit(1)) is None:
                 return
-        texts: dict[str, dict[str, str]] = json.loads(file.read_text("utf-8"))
+        texts: dict[str, dict[str, dict[str, Any]]] = json.loads(file.read_text("utf-8"))
+        shipped: dict[str, dict[str, dict[str, Any]]] = json.loads((folder / "sessions.json").read_text("utf-8"))
         with writing(engine) as session:
             for record in session.scalars(empty):
-                record.text = texts.get(record.run, {}).get(record.name)
+                if found := texts.get(record.run, {}).get(record.name):
+                    record.text, record.result = found["text"], found["result"]
+                    record.steering = {**record.steering, **shipped[record.run][record.name]}
+                    record.units = {}
+                    for edit in record.steering["edits"]:
+                        run = edit.get("run") or record.run
+                        own = select(ExpertRecord.p99).join(RunRecord).where(RunRecord.name == run)
+                        p99 = session.scalar(own.where(ExpertRecord.expert == edit["expert"]))
+                        record.units = {**record.units, run: {**record.units.get(run, {}), str(edit["expert"]): p99}}
 
 
 def check_demo(folder: Path) -> None:

@@ -295,7 +295,7 @@ def benchmark_sections(session: Session, run: RunRecord, data: Path) -> tuple[Se
 
     first = subjects[0] if subjects else ""
     return (
-        section("differences", f"Differences: ROC-AUC of {first} minus", subjects[1:], difference, 0),
+        section("differences", f"Differences in ROC-AUC: {first} minus each", subjects[1:], difference, 0),
         section("scores", "Scores: mean ROC-AUC", subjects, score, CHANCE).model_copy(
             update={"notes": _benchmark_notes(benchmark, [runs[name] for name in subjects if name in runs])}
         ),

@@ -4,7 +4,6 @@ All thresholds and sentences of the verdict are here; pages and reports show the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.automatic_labels import FEATURES
 from mxd.backend.queries.evaluations import (
     FIGURE_HEIGHT,
     evaluate_command,
@@ -20,10 +18,10 @@ from mxd.backend.queries.evaluations import (
     faithfulness_sections,
     health_section,
     is_at_its_own_k,
-    loss_difference,
 )
 from mxd.backend.queries.frontier import frontier_section
-from mxd.backend.queries.probes import benchmark_sections, probing_sections
+from mxd.backend.queries.outcomes import NORMAL_95, means_over_experts, verdict_of
+from mxd.backend.queries.probes import benchmark_sections, probing_sections, stored_benchmark
 from mxd.backend.queries.report_text import cell, in_unit, method_title, page, plural, rounded, run_page, unit_name
 from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
@@ -31,7 +29,6 @@ from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
-    AutomaticLabelRecord,
     EvaluationRecord,
     IndexRecord,
     MeasurementRecord,
@@ -42,7 +39,6 @@ from mxd.trainer.storage.run import runs_folder
 
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""
-NORMAL_95 = 1.96
 
 
 MEANS_OVER_EXPERTS = (
@@ -86,8 +82,8 @@ class Compared(NamedTuple):
     metrics: Mapping[str, Measured]
 
 
-def verdict_section(session: Session, run: RunRecord) -> Section:
-    """Compare all evaluated runs of a run's MLP, the given one first."""
+def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Section, Section]:
+    """Compare all evaluated runs of a run's MLP, the given one first: question by question, and by metric."""
     same_mlp = RunRecord.language_model == run.language_model, RunRecord.layer == run.layer
     records = session.scalars(select(RunRecord).where(*same_mlp).order_by(RunRecord.method, RunRecord.name)).all()
     records = [run, *(record for record in records if record.id != run.id)]
@@ -98,53 +94,51 @@ def verdict_section(session: Session, run: RunRecord) -> Section:
         own = sorted((it for it in results if is_at_its_own_k(it)), key=lambda it: bool(it["seen_text"]))
         compared += [Compared(one, result, _metrics(session, one, result)) for result in own[:1]]
     is_evaluated = any(one.run is run for one in compared)
-    notes: tuple[str, ...] = ()
-    if compared:
-        mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
-        notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.",)
-    sentence, details = _sentence(session, compared)
-    return Section(
+    compared_runs = [one.run for one in compared] or [run]
+    others = compared_runs[1:]
+    benchmark, _ = stored_benchmark(data)
+    verdict = verdict_of(session, compared_runs[0], others, benchmark)
+    missing = ", ".join((*verdict.missing, "side effects of steering"))
+    questions = Section(
         key="verdict",
         title="",
-        verdict=sentence,
-        intro=(*(_other_layers(session, run) if len(compared) == 1 else ()), *details, *_conditions(compared)),
-        tables=(_table(compared),) if compared else (),
-        notes=notes,
+        verdict=_sentence(run, compared, verdict.sentence),
+        intro=(*(() if others else _other_layers(session, run)), *_conditions(compared)),
+        tables=(verdict.table,) if verdict.table else (),
+        notes=(f"A tie: the 95 % interval contains zero. Not measured on two of them: {missing}.",)
+        if verdict.table
+        else (),
         commands=() if is_evaluated else (evaluate_command(run),),
     )
+    if not compared:
+        return questions, Section(key="metrics", title="")
+    mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
+    notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.",)
+    return questions, Section(key="metrics", title="Metrics", tables=(_table(compared),), notes=notes)
+
+
+def _sentence(run: RunRecord, compared: Sequence[Compared], verdict: str) -> str:
+    if not compared:
+        return "No run of this layer has been evaluated yet."
+    is_alone = len(compared) == 1
+    recovered = _recovered(compared[0], is_alone)
+    if is_alone:
+        return (
+            f"{recovered}No other run of layer {run.layer} is evaluated, so nothing says what another method would do."
+        )
+    return f"{recovered}{verdict or 'No two runs of this layer were measured on the same text.'}"
 
 
 def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
     found = ((metric.key, metric.measured(result)) for metric in EVALUATED)
     metrics = {key: measured for key, measured in found if measured is not None and measured["value"] is not None}
     if session.get(IndexRecord, run.id) is not None:
-        metrics |= _means_over_experts(session, run)
+        for key, mean in means_over_experts(session, run).items():
+            margin = NORMAL_95 * mean.standard_error
+            metrics[key] = {"value": mean.value, "low": mean.value - margin, "high": mean.value + margin}
         active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
         metrics[DEAD_IN_INDEX.key] = {"value": 1 - (session.scalar(active) or 0) / run.num_experts}
     return metrics
-
-
-MIN_EXPERTS = 2
-"""Number of experts that a standard error needs."""
-
-
-def _means_over_experts(session: Session, run: RunRecord) -> dict[str, Measured]:
-    """Return the token entropy, in bits, and the label score of a run's experts. They say how easily experts are
-    described, and depend on the indexed text and its length."""
-    expert, label = ExpertRecord, AutomaticLabelRecord
-    active = (expert.run_id == run.id, expert.active_tokens > 0)
-    # Only one labeller, so that runs are comparable. Imported labels have no test examples and no score.
-    scored = (label.run_id == run.id, label.labeller == FEATURES, label.test_examples > 0)
-    columns = {"token_entropy": (expert.entropy, active), "label_score": (label.balanced_accuracy, scored)}
-    means: dict[str, Measured] = {}
-    for key, (column, conditions) in columns.items():
-        query = select(func.count(column), func.avg(column), func.avg(column * column)).where(*conditions)
-        count, mean, mean_square = session.execute(query).one()
-        if count >= MIN_EXPERTS:
-            variance = max(0.0, mean_square - mean**2) * count / (count - 1)
-            margin = NORMAL_95 * math.sqrt(variance / count)
-            means[key] = {"value": mean, "low": mean - margin, "high": mean + margin}
-    return means
 
 
 def _table(compared: Sequence[Compared]) -> Table:
@@ -197,36 +191,16 @@ def _ends(measured: Measured) -> tuple[float, float, float]:
     return value, value if low is None else low, value if high is None else high
 
 
-def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tuple[str, ...]]:
-    """Sentences on the first run's recovery and its loss beside the others', paired by sequence; and the intervals."""
-    if not compared:
-        return "No run of this layer has been evaluated yet.", ()
-    own, *others = (one.run for one in compared)
-    recovered = ""  # if it was not measured
-    if share := cell(compared[0].metrics.get(RECOVERED), in_unit("share")):
-        interval = f" ({share.interval})" if share.interval else ""
-        recovered = f"{own.name} recovers {share.text}{interval} of the loss that removing the MLP costs. "
-    if not others:
-        low, high = _ends(compared[0].metrics[RECOVERED])[1:] if recovered else (0.0, 1.0)
-        part = "most" if low > 0.5 else "less than half" if high < 0.5 else "about half"
-        judged = recovered.replace(" recovers", f" replaces {part} of what the MLP does: it recovers", 1)
-        return f"{judged}No other run of this layer is evaluated.", ()
-    paired = [(other, loss_difference(session, own, other)) for other in others]
-    known = [(other, difference) for other, difference in paired if difference is not None]
-    if not known:
-        reason = "no two runs of this layer were evaluated on the same sequences"
-        return f"{recovered}The losses are not comparable: {reason}.", ()
-    parts, intervals = [], []
-    for other, (one, _) in known:
-        amount = f"{abs(one.value):.4f} nats {'worse' if one.value > 0 else 'better'} than"
-        parts.append(f"{'level with' if one.low <= 0 <= one.high else amount} {other.name}")
-        interval = f"{one.value:+.4f} ({one.low:+.4f} to {one.high:+.4f})"
-        intervals.append(f"{interval} against {other.name} ({method_title(other.method)})")
-    detail = (
-        f"Loss difference by sequence, in nats on {known[0][1][1]:,} held-out tokens: {', '.join(intervals)}. "
-        "Paired by sequence, it can be clear although the intervals of the runs overlap."
-    )
-    return f"{recovered}In next-token loss, {own.name} is {' and '.join(parts)}.", (detail,)
+def _recovered(own: Compared, is_alone: bool) -> str:
+    """A sentence on the share of the loss that a run recovers, with what that means if it is the only run."""
+    share = cell(own.metrics.get(RECOVERED), in_unit("share"))
+    if share is None:  # if it was not measured
+        return ""
+    interval = f" ({share.interval})" if share.interval else ""
+    low, high = _ends(own.metrics[RECOVERED])[1:]
+    part = "most" if low > 0.5 else "less than half" if high < 0.5 else "about half"
+    judged = f" replaces {part} of what the MLP does: it" if is_alone else ""
+    return f"{own.run.name}{judged} recovers {share.text}{interval} of the loss that removing the MLP costs. "
 
 
 def _conditions(compared: Sequence[Compared]) -> tuple[str, ...]:
@@ -279,7 +253,7 @@ def run_report(session: Session, run: RunRecord, data: Path) -> Report:
     steered = "effect of amplifying experts on generated texts, by strength"
     health = health_section(session, run, bits)
     chapters = (
-        chapter("Verdict", "the evaluated runs of one MLP", verdict_section(session, run), is_folded=False),
+        chapter("Verdict", "the evaluated runs of one MLP", *verdict_sections(session, run, data), is_folded=False),
         chapter("Health", f"how the {unit_name(run.method)} are used", health, is_folded=False),
         chapter(
             "Faithfulness", f"all metrics of {run.name}, on every text", *faithfulness_sections(session, run, bits)

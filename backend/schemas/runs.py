@@ -245,6 +245,8 @@ class Cell(Part):
     """Both ends with the unit; empty without an interval."""
     is_best: bool = False
     """True if the interval is apart from all others of the row, on the better side."""
+    outcome: Literal["win", "tie", "lose"] | None = None
+    """Outcome of a difference for the run from which another was subtracted."""
     note: str = ""
     """Shown below the value."""
 

@@ -59,6 +59,37 @@ StrengthSweepEvent = Annotated[
 SessionName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 
 
+class ShownToken(Schema):
+    """A token of a generated text."""
+
+    id: int
+    text: str
+    delta_log_probability: float
+    """Change of its log-probability by the edits, in nats."""
+
+
+Texts = Annotated[tuple[tuple[ShownToken, ...], ...], Field(min_length=1, max_length=16)]
+"""Tokens of each sample."""
+
+
+class SteeringTexts(Schema):
+    """Texts without and with edits, as a page shows them."""
+
+    original_turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
+    """Turns of the original model's chat, if they differ from those of the request."""
+    baseline: Texts
+    steered: Texts
+    kl_nats: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Mean KL divergence per token of the steered texts, in nats; null to leave it out."""
+
+
+class SessionResult(SteeringTexts):
+    """Texts of a session, and the price of its edits."""
+
+    price: EditPrice | None = None
+    """Null if it was not measured."""
+
+
 class SaveSessionRequest(Schema):
     """A session to save."""
 
@@ -66,7 +97,9 @@ class SaveSessionRequest(Schema):
     steering: SteeringRequest
     """The complete request, so that the session can be reproduced."""
     text: Annotated[str, StringConstraints(max_length=400)] | None = None
-    """Beginning of the steered text."""
+    """Beginning of the steered text. Default: that of the result."""
+    result: SessionResult | None = None
+    """Texts as they were generated, and the price of the edits. Default: generated when the session is opened."""
 
 
 class SessionSummary(Schema):
@@ -84,6 +117,8 @@ class SessionSummary(Schema):
     saved_at: datetime
     text: str | None
     """Beginning of the steered text, if it was saved."""
+    price: EditPrice | None
+    """Price of the edits, if it was measured."""
 
 
 class SessionList(Schema):
@@ -97,17 +132,10 @@ class SavedSession(SessionSummary):
     """A saved session."""
 
     steering: SteeringRequest
+    result: SessionResult | None
+    """The texts as they were generated; null for a session saved without them."""
     changed: tuple[str, ...]
     """Reasons why the same request may generate different texts now, one sentence each."""
-
-
-class ShowcaseToken(Schema):
-    """A token of a stored text."""
-
-    id: int
-    text: str
-    delta_log_probability: float
-    """Change of its log-probability by the edits, in nats."""
 
 
 class ShowcaseText(Schema):
@@ -115,7 +143,7 @@ class ShowcaseText(Schema):
 
     strength: float
     """Strength of every edit, in units of its expert's 99th percentile. 0 is the original model."""
-    tokens: tuple[ShowcaseToken, ...]
+    tokens: tuple[ShownToken, ...]
 
 
 class ShowcaseFile(Schema):
@@ -253,22 +281,12 @@ class GridSnapshot(RoutingRequest):
         return self
 
 
-Texts = Annotated[tuple[tuple[ShowcaseToken, ...], ...], Field(min_length=1, max_length=16)]
-
-
-class SteeringSnapshot(Schema):
+class SteeringSnapshot(SteeringTexts):
     """Texts that the page has generated."""
 
     kind: Literal["steering"]
     request: SteeringRequest
     """Settings of the generation."""
-    original_turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
-    """Turns of the original model's chat, if they differ from those of the request."""
-    baseline: Texts
-    """Tokens of each sample."""
-    steered: Texts
-    kl_nats: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Mean KL divergence per token of the steered texts, in nats; null to leave it out."""
 
 
 class CircuitSnapshot(Schema):

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.rest import hover
 from tests.browser.sample import ANSWERING, RUN
-from tests.browser.test_steering import PROMPT, address, card, pane, texts
+from tests.browser.test_steering import ARMS, PROMPT, address, card, pane, texts
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
@@ -27,19 +27,25 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     dialog.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
     page.get_by_role("link", name="Sessions", exact=True).click()
-    link = page.get_by_role("region", name="Saved sessions").get_by_role("link", name="Questions back")
+    gallery = page.get_by_role("region", name="Saved sessions")
+    link = gallery.get_by_role("link", name="Questions back")
+    gallery.get_by_role("searchbox", name="Filter sessions").fill("no such words")
+    expect(gallery).to_contain_text("No session has “no such words”")
+    gallery.get_by_role("searchbox", name="Filter sessions").fill(written[1].split()[0])
+    expect(link).to_contain_text(written[1].split()[0])
     expect(link).to_contain_text(f"Expert {ANSWERING} +4.0")
     short = link.get_attribute("href") or ""
     assert re.fullmatch(r"/s/[2-9a-z]{7}", short)
     other = open_page()
     other.goto(short)
     expect(other).to_have_url(re.compile(r"/steering\?.*session="))
-    # The beginning of its steered text is there before anything is generated.
-    stored = pane(other, "Steered")
-    expect(stored).to_contain_text("stored with the session")
-    expect(stored).to_contain_text(written[1].strip()[:24])
-    other.get_by_role("button", name="Generate both texts").click()
-    assert texts(other) == written
+    # Both texts are there, with their shades, without being generated.
+    for arm, text in zip(ARMS, written, strict=True):
+        expect(pane(other, arm)).to_contain_text("stored with the session")
+        assert other.get_by_role("group", name=f"{arm} text").inner_text() == text
+    expect(other.get_by_role("group", name="Steered text").locator(".tok[class*=' u']").first).to_be_visible()
+    other.get_by_role("button", name="Generate", exact=True).click()
+    assert texts(other) == written, "they are written again on request"
     expect(card(other, ANSWERING)).to_contain_text("first 9 tokens")
     expect(other.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
     other.get_by_role("link", name="Sessions", exact=True).click()
@@ -71,6 +77,9 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     expect(sweep).to_contain_text("a random expert of similar density")
     row = sweep.get_by_role("row").nth(4)
     expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))
+    sweep.get_by_role("columnheader", name="Side effects").get_by_role("button", name="Measure").click()
+    expect(row.get_by_role("cell").last).to_contain_text(re.compile(r"KL [\d.]+ × random, ability"))
+    expect(sweep.get_by_role("row").nth(1).get_by_role("cell").last).to_have_text("none")
     steered = row.get_by_role("cell").first.inner_text()
     sweep.get_by_role("radio", name="Control").click()
     expect(row.get_by_role("cell").first).not_to_have_text(steered)

@@ -225,6 +225,11 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         page.goto(f"/?run={site.other_run}")
         expect(page.get_by_role("heading", name="write verse")).to_be_visible()
         expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 2")
+        page.get_by_role("link", name="use this run").click()
+        expect(page).to_have_url(re.compile(rf"run={site.run}\b"))
+        expect(page.get_by_role("link", name="use this run")).to_have_count(0)
+        page.goto("/")
+        expect(page).to_have_url(re.compile(rf"run={site.run}\b"))  # the example is about the run of the menu
         page.get_by_role("slider").focus()
         page.keyboard.press("Home")
         expect(page.get_by_role("group", name="Original text")).to_have_text("text at 0")

@@ -418,7 +418,7 @@ HEALTH = _section(
                 term="density",
             ),
         ),
-        "Always-on experts": (
+        "Densest experts": (
             Metric(
                 "always_on",
                 "Always-on experts",
@@ -428,14 +428,14 @@ HEALTH = _section(
             ),
             Metric(
                 "always_on_activation",
-                "Share of activation",
+                "Share of activation of the densest",
                 "share",
                 _always_on("share of all summed activations"),
                 value=_at("shared_expert", "coefficient_share"),
             ),
             Metric(
                 "always_on_output",
-                "Share of output norm",
+                "Share of output norm of the densest",
                 "share",
                 _always_on("share of the summed output norms"),
                 value=_at("shared_expert", "output_share"),
@@ -443,14 +443,14 @@ HEALTH = _section(
             ),
             Metric(
                 "loss_increase_without_always_on",
-                "Loss increase without them",
+                "Loss increase without always-on experts",
                 "nats",
                 _if_always_on("nats per token with the always-on experts ablated"),
                 value=_at("shared_expert", "loss_increase_without"),
             ),
             Metric(
                 "loss_increase_only_always_on",
-                "Loss increase with only them",
+                "Loss increase with only always-on experts",
                 "nats",
                 _if_always_on("nats per token with all other experts ablated"),
                 value=_at("shared_expert", "loss_increase_only"),

@@ -50,6 +50,8 @@ class TokenComparison(NamedTuple):
     """KL divergence from the own distribution to the counterpart's, in nats."""
     alternatives: tuple[Alternative, ...]
     counterpart_alternatives: tuple[Alternative, ...]
+    watched: float
+    """Probability mass of the watched tokens under the own variant."""
 
 
 def gumbel_noise(seed: int, step: int, vocabulary: int) -> Tensor:
@@ -156,6 +158,8 @@ class SamplingState:
     """Row with the same tokens under the other variant."""
     block: int
     """Block whose routing is reported."""
+    watched: tuple[int, ...] = ()
+    """Tokens whose probability mass is reported."""
 
 
 @dataclass(eq=False)
@@ -216,8 +220,15 @@ class StepOutput:
             row: tuple(Alternative(token, texts[token], p) for token, p in zip(top_ids[row], top_p[row], strict=True))
             for row in {*rows, *counterparts}
         }
+        watched = dict.fromkeys(samplers, 0.0)
+        for tokens in {sampler.watched for sampler in samplers.values()} - {()}:
+            of_tokens = [row for row, sampler in samplers.items() if sampler.watched == tokens]
+            mass_S = log_p_BV[[index[row] for row in of_tokens]][:, list(tokens)].exp_().sum(dim=-1)
+            watched |= zip(of_tokens, mass_S.tolist(), strict=True)
         return {
-            row: TokenComparison(token, own, other, max(0.0, kl), alternatives[mine], alternatives[theirs])
+            row: TokenComparison(
+                token, own, other, max(0.0, kl), alternatives[mine], alternatives[theirs], watched[row]
+            )
             for row, token, (own, other, kl), mine, theirs in zip(
                 samplers, ids, columns, rows, counterparts, strict=True
             )

@@ -366,7 +366,7 @@ class ConceptScore(Documented):
     """Standard error of the difference of both over the samples; 0 for a single sample."""
     exceeds_control: bool
     """True if it exceeds the control's by at least two standard errors, and by at least 0.01 units of activation or
-    0.05 of promoted tokens."""
+    0.02 of probability."""
 
 
 @dataclass(frozen=True)
@@ -388,12 +388,13 @@ class StrengthSweepText(Documented):
     """Mean gate activation with which the original model reads the texts, in units of the expert's 99th percentile.
     Null until it is scored."""
     promoted: ConceptScore | None = None
-    """Share of the texts' tokens among the tokens that the expert promotes."""
+    """Probability, with the edits, of the tokens that the expert promotes, mean over the texts' tokens. It decides
+    which strength is suggested."""
 
     @property
     def exceeds_control(self) -> bool:
-        """True if one of the concept scores exceeds the control's."""
-        return any(score is not None and score.exceeds_control for score in (self.activation, self.promoted))
+        """True if the probability of promoted tokens clearly exceeds the control's."""
+        return self.promoted is not None and self.promoted.exceeds_control
 
 
 @dataclass(frozen=True)
@@ -434,8 +435,10 @@ class StrengthSweepDoneEvent(Documented):
     control: int
     """Control expert: a random one of similar density, unless the request names one."""
     suggested: float | None
-    """Smallest strength above the neutral one with a concept score that exceeds the control's and a perplexity ratio of
-    at most 3; null if there is none."""
+    """Smallest strength above the neutral one at which promoted tokens are clearly more probable than with the control,
+    with a perplexity ratio of at most 3; null if there is none."""
+    is_unclear: bool
+    """True if more samples may suggest a strength, or a smaller one."""
     verdict: str
     """The strength to use and its rule, or why there is none, in a few sentences."""
     promoted: tuple[str, ...]

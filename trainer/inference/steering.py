@@ -57,6 +57,8 @@ class _Text:
     progress: TextProgress
     text: str = ""
     reason: Reason | None = None
+    watched: list[float] = field(default_factory=list)
+    """Probability mass of the watched tokens at each new token."""
 
     @property
     def new_tokens(self) -> int:
@@ -97,6 +99,8 @@ class Steering:
     prompt: list[int]
     variants: tuple[Variant, ...] = VARIANTS
     """Variants that are written; each is compared with the other in any case."""
+    watched: tuple[int, ...] = ()
+    """Tokens whose probability mass each text records."""
     texts: list[_Text] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,7 +200,7 @@ class Steering:
         steered = SequenceState(shared_ids, self.steered, shared_progress) if is_edited else baseline
         for variant in self.variants:
             own, other = (baseline, steered) if variant == "baseline" else (steered, baseline)
-            own.sampler = SamplingState(sampling, sampling.seed + sample, other, self.run.config.layer)
+            own.sampler = SamplingState(sampling, sampling.seed + sample, other, self.run.config.layer, self.watched)
             is_first = variant == self.variants[0]
             ids, progress = (shared_ids, shared_progress) if is_first else (list(self.prompt), self._progress())
             stream = TokenStream(self.language_model.tokenizer, ids)
@@ -211,6 +215,7 @@ class Steering:
     def _push(self, text: _Text, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> TokenEvent:
         sign = 1 if text.variant == "steered" else -1
         position, piece = text.new_tokens, text.push(comparison.id, self.config.sampling, self._end_tokens)
+        text.watched.append(comparison.watched)
         return TokenEvent(
             variant=text.variant,
             sample=text.sample,

@@ -4,16 +4,16 @@ All measures are taken on the steered texts:
 
 - ``kl``: KL divergence from the steered next-token distribution to the baseline's after the same text, per token.
 - ``activation``: mean gate activation of the varied expert with which the original model reads the text, in units.
-- ``promoted``: share of the text's tokens among the tokens that the expert promotes most.
+- ``promoted``: probability mass, with the edits, of the tokens that the expert promotes most, per token. It judges.
 - ``perplexity_ratio``: perplexity of the text without edits, divided by that of the baseline texts.
 
 ``activation`` and ``promoted`` are concept scores. Each is compared with a control: the same edit of another expert, a
 random one of similar density, at the same strength and with the same random numbers. A score clearly exceeds its
-control if the difference is at least ``MIN_ACTIVATION`` or ``MIN_PROMOTED``, and at least ``STANDARD_ERRORS`` of its
-standard errors.
+control if the difference is at least that of ``SMALLEST_DIFFERENCE``, and at least ``STANDARD_ERRORS`` of its standard
+errors.
 
-The suggested strength is the smallest one above the neutral one at which a concept score clearly exceeds its control
-and the text stays fluent: ``perplexity_ratio`` is at most ``MAX_PERPLEXITY_RATIO``.
+The suggested strength is the smallest one above the neutral one at which ``promoted`` clearly exceeds its control and
+the text stays fluent: ``perplexity_ratio`` is at most ``MAX_PERPLEXITY_RATIO``.
 
 Shapes: B texts, T tokens, P = B * T, K active experts, I input width, O output width, V vocabulary size.
 """
@@ -114,13 +114,10 @@ class Concept:
 
 MAX_PERPLEXITY_RATIO = 3.0
 """Largest perplexity, relative to the baseline texts', at which a text still counts as fluent."""
-MIN_ACTIVATION = 0.01
-"""Smallest difference of the mean activation to the control's, in units, that counts as the concept."""
-MIN_PROMOTED = 0.05
-"""Smallest difference of the share of promoted tokens to the control's that counts as the concept."""
+SMALLEST_DIFFERENCE = {"activation": 0.01, "promoted": 0.02}
+"""Smallest difference of a concept score to the control's that counts as the concept: in units, or in probability."""
 STANDARD_ERRORS = 2
-"""Smallest difference to the control's, in its standard errors, that counts as the concept."""
-MEASURES = {"activation": "mean activation", "promoted": "share of promoted tokens"}
+"""The same in standard errors of the difference."""
 NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "ablate": 0.0}
 """Strength at which an edit changes nothing (``set``: the weakest)."""
 
@@ -131,6 +128,9 @@ class _Texts:
     losses: list[float] = field(default_factory=list)
     """One entry per token: loss without edits, in nats."""
     ids: dict[int, TokenIds] = field(default_factory=dict)
+    """Sample -> its new tokens."""
+    promoted: dict[int, list[float]] = field(default_factory=dict)
+    """Sample -> probability mass of the promoted tokens at each new token."""
     first: str = ""
 
     def add_token(self, token: TokenEvent) -> None:
@@ -146,15 +146,27 @@ class StrengthSweep:
     """One request: several steerings of one prompt that join a batch together."""
 
     def __init__(
-        self, concept: Concept, config: StrengthSweepConfig, steered: Mapping[float, Steering], control: int
+        self,
+        concept: Concept,
+        config: StrengthSweepConfig,
+        promoted: Mapping[int, str],
+        steered: Mapping[float, Steering],
+        controls: Mapping[float, Steering],
     ) -> None:
-        """``steered`` has the steering of each strength in ascending order; the first also writes the baseline."""
-        self._concept, self._config, self._control = concept, config, control
-        self._promoted, self._mode = concept.promoted_tokens(), config.edits[config.edit].mode
+        """``steered`` has the steering of each strength in ascending order; the first also writes the baseline.
+        ``config`` names the control. ``promoted``: token -> its text."""
+        self._concept, self._config, self._promoted = concept, config, promoted
+        self._mode = config.edits[config.edit].mode
         self._baseline = _Texts()
         self._steered = {strength: _Texts() for strength in steered}
-        self._controls: dict[float, _Texts] = {}
-        self._writers = [(steering, self._steered[strength]) for strength, steering in steered.items()]
+        self._controls = {strength: _Texts() for strength in controls}
+        self._writers = [
+            (steering, texts[strength])
+            for texts, writers in ((self._steered, steered), (self._controls, controls))
+            for strength, steering in writers.items()
+        ]
+        for steering, own in self._writers:
+            own.promoted = {text.sample: text.watched for text in steering.texts if text.variant == "steered"}
         self._started = time.monotonic()
 
     @classmethod
@@ -185,20 +197,23 @@ class StrengthSweep:
         start_token = runs[0].config.text.start_token
         ids = prompt_ids(language_model, config.prompt if prompt is None else prompt, start_token=start_token)
 
+        concept = Concept(language_model, run, varied.expert, units[run.name][varied.expert], ids)
+        promoted = concept.promoted_tokens()
+
         def prepared(strength: float, expert: int) -> Steering:
-            return Steering.prepare(language_model, runs, at_strength(config, strength, expert), units, ids)
+            steering = Steering.prepare(language_model, runs, at_strength(config, strength, expert), units, ids)
+            return replace(steering, watched=tuple(promoted))
 
         first, *stronger = sorted(set(config.strengths))
         # The baseline is the same at every strength, so it is generated only once.
         steered = {first: prepared(first, varied.expert)}
         steered |= {each: replace(prepared(each, varied.expert), variants=("steered",)) for each in stronger}
-        concept = Concept(language_model, run, varied.expert, units[run.name][varied.expert], ids)
-        sweep = cls(concept, config, steered, control)
-        for strength in steered:
-            if varied.mode == "set" or strength != NEUTRAL[varied.mode]:  # else every expert gives the same text
-                sweep._controls[strength] = _Texts()
-                sweep._writers.append((prepared(strength, control).alone(), sweep._controls[strength]))
-        return sweep
+        controls = {
+            strength: prepared(strength, control).alone()
+            for strength in steered
+            if varied.mode == "set" or strength != NEUTRAL[varied.mode]  # else every expert gives the same text
+        }
+        return cls(concept, config.model_copy(update={"control": control}), promoted, steered, controls)
 
     @property
     def finished(self) -> bool:
@@ -242,9 +257,7 @@ class StrengthSweep:
         texts = self._steered[strength]
         control = self._controls.get(strength, texts)
         ratio = math.exp(min(fmean(texts.losses) - fmean(self._baseline.losses), 50.0))
-        shares = {
-            ids: fmean(token in self._promoted for token in ids) for ids in (*texts.ids.values(), *control.ids.values())
-        }
+        means = [{sample: fmean(each) for sample, each in own.promoted.items() if each} for own in (texts, control)]
         return StrengthSweepText(
             strength=strength,
             kl=fmean(texts.kl),
@@ -253,7 +266,7 @@ class StrengthSweep:
             text=texts.first,
             control_text=control.first,
             activation=activation,
-            promoted=_compared(texts, control, shares, MIN_PROMOTED) if control.losses else None,
+            promoted=_compared("promoted", *means) if control.losses else None,
         )
 
     def _score(self) -> Iterator[StrengthSweepStep]:
@@ -262,7 +275,8 @@ class StrengthSweep:
         for strength, texts in self._steered.items():
             control = self._controls.get(strength, texts)
             means = self._concept.mean_activations([*texts.ids.values(), *control.ids.values()])
-            scored[strength] = _compared(texts, control, means, MIN_ACTIVATION)
+            of_samples = [{sample: means[ids] for sample, ids in own.ids.items()} for own in (texts, control)]
+            scored[strength] = _compared("activation", *of_samples)
             yield self._progress(scored)
         points = [StrengthSweepPoint(**vars(self._text(strength, score))) for strength, score in scored.items()]
         suggested = suggest_strength(points, self._mode)
@@ -270,8 +284,9 @@ class StrengthSweep:
             points=tuple(points),
             baseline_loss=fmean(self._baseline.losses),
             baseline_text=self._baseline.first,
-            control=self._control,
+            control=self._config.control or 0,
             suggested=suggested,
+            is_unclear=is_unclear(points, suggested, self._mode),
             verdict=sweep_verdict(points, suggested, self._mode),
             promoted=tuple(self._promoted.values()),
             seconds=time.monotonic() - self._started,
@@ -293,6 +308,16 @@ def suggest_strength(points: Sequence[StrengthSweepText], mode: EditMode) -> flo
     return next((each.strength for each in fluent if each.strength > NEUTRAL[mode] and each.exceeds_control), None)
 
 
+def is_unclear(points: Sequence[StrengthSweepText], suggested: float | None, mode: EditMode) -> bool:
+    """True if more samples may suggest a strength, or a smaller one: a large enough difference is not yet clear."""
+    below = (each for each in points if each.is_fluent and NEUTRAL[mode] < each.strength < (suggested or math.inf))
+    scores = [point.promoted for point in below if point.promoted is not None]
+    return suggested is None or any(
+        score.steered - score.control >= SMALLEST_DIFFERENCE["promoted"] and not score.exceeds_control
+        for score in scores
+    )
+
+
 def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None, mode: EditMode) -> str:
     """Return which strength to use and by which rule, or why there is none."""
 
@@ -303,45 +328,32 @@ def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None,
     if chosen is None:
         shown = next((each for each in points if each.strength > NEUTRAL[mode] and each.exceeds_control), None)
         if shown is None:
-            return "No strength suits: at none of them do the texts show the concept more than those of the control."
+            return "No strength suits: at none of them are promoted tokens clearly more probable than with the control."
         return (
-            f"No strength suits: the concept first shows at {named(shown)}, where perplexity is "
-            f"× {shown.perplexity_ratio:.1f}; at most × {MAX_PERPLEXITY_RATIO:g} counts as fluent."
+            f"No strength suits: promoted tokens are first clearly more probable at {named(shown)}, where perplexity "
+            f"is × {shown.perplexity_ratio:.1f}; at most × {MAX_PERPLEXITY_RATIO:g} counts as fluent."
         )
-    surplus = {
-        name: (score.steered - score.control) / max(score.standard_error, 1e-6) if score.exceeds_control else -1.0
-        for name, score in (("promoted", chosen.promoted), ("activation", chosen.activation))
-    }
-    measure = max(surplus, key=lambda name: surplus[name])  # the clearer one
-
-    def score_of(point: StrengthSweepPoint) -> ConceptScore:
-        score: ConceptScore = getattr(point, measure)
-        return score
-
-    score, best = score_of(chosen), max((p for p in points if p.is_fluent), key=lambda p: score_of(p).steered)
+    score, best = chosen.promoted, max((p for p in points if p.is_fluent), key=lambda p: p.promoted.steered)
     sentences = [
-        f"{named(chosen)} is the smallest strength at which a concept score, here the {MEASURES[measure]}, exceeds "
-        f"the control’s by at least {STANDARD_ERRORS} standard errors, at a perplexity of at most "
-        f"× {MAX_PERPLEXITY_RATIO:g}.",
-        f"The score is {score.steered:.1%} (control {score.control:.1%}, difference "
+        f"{named(chosen)} is the smallest strength at which the probability of promoted tokens exceeds the control’s "
+        f"by at least {SMALLEST_DIFFERENCE['promoted']:.0%} and {STANDARD_ERRORS} standard errors, at a perplexity of "
+        f"at most × {MAX_PERPLEXITY_RATIO:g}.",
+        f"It is {score.steered:.1%} (control {score.control:.1%}, difference "
         f"{100 * (score.steered - score.control):+.1f} ± {100 * STANDARD_ERRORS * score.standard_error:.1f}), at "
         f"perplexity × {chosen.perplexity_ratio:.1f}.",
-        "No other strength within this limit scores higher."
-        if score_of(best).steered <= score.steered
-        else f"The largest within this limit is {score_of(best).steered:.1%} at {named(best)}, at perplexity "
+        "At no other strength within this limit is it higher."
+        if best.promoted.steered <= score.steered
+        else f"The largest within this limit is {best.promoted.steered:.1%} at {named(best)}, at perplexity "
         f"× {best.perplexity_ratio:.1f}.",
     ]
     return " ".join(sentences).replace("%", " %")
 
 
-def _compared(
-    steered: _Texts, control: _Texts, scores: Mapping[TokenIds, float], smallest_difference: float
-) -> ConceptScore:
-    """A concept score of both, with the standard error of their difference over the samples."""
-    both = steered.ids.keys() & control.ids.keys()
-    pairs = [(scores[steered.ids[sample]], scores[control.ids[sample]]) for sample in sorted(both)]
+def _compared(measure: str, steered: Mapping[int, float], control: Mapping[int, float]) -> ConceptScore:
+    """A concept score of both by sample, with the standard error of their difference over the samples."""
+    pairs = [(steered[sample], control[sample]) for sample in sorted(steered.keys() & control.keys())]
     differences = [ours - theirs for ours, theirs in pairs]
     error = stdev(differences) / math.sqrt(len(pairs)) if len(pairs) > 1 else 0.0
     mean, control_mean = fmean(ours for ours, _ in pairs), fmean(theirs for _, theirs in pairs)
-    required = max(smallest_difference, STANDARD_ERRORS * error)
+    required = max(SMALLEST_DIFFERENCE[measure], STANDARD_ERRORS * error)
     return ConceptScore(mean, control_mean, error, mean - control_mean >= required)

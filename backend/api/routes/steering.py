@@ -132,6 +132,7 @@ async def _find_config(services: Services, request: bodies.FindRequest) -> FindC
 SHOWCASE_FILE = "showcase.json"
 """In the data folder. ``scripts/showcase.py`` writes it."""
 PROMPT_SHOWN = 200
+TEXT_SHOWN = 240
 NEAR = 0.005
 """Largest relative difference of units without a visible effect."""
 
@@ -144,9 +145,9 @@ def list_sessions(run: RunName, services: ServicesDep) -> bodies.SessionList:
     with reading(services.database) as session:
         find_run(session, run)
         records = notes.sessions_of(session, run)
-        read = ((record, _steering(record)) for record in records)
+        read = ((record, _saved(record)) for record in records)
         return bodies.SessionList(
-            sessions=tuple(bodies.SessionSummary(**_fields(record, request)) for record, request in read if request)
+            sessions=tuple(bodies.SessionSummary(**_fields(record, saved)) for record, saved in read if saved)
         )
 
 
@@ -156,10 +157,12 @@ def save_session(
 ) -> bodies.SavedSession:
     """Save a session: prompt, edits, sampling and seed reproduce the same texts."""
     with writing(writer) as session:
+        saved = request.model_dump(mode="json")
         units = notes.json_units(units_of(session, services.runs, run, request.steering))
-        steering = request.steering.model_dump(mode="json")
-        record = notes.save_session(session, run, request.name, steering, units, request.text)
-        return _opened(session, services.runs, record)
+        if request.text is None and request.result is not None:
+            text = "".join(token.text for token in request.result.steered[0]).strip()
+            saved["text"] = text if len(text) <= TEXT_SHOWN else text[:TEXT_SHOWN].rsplit(" ", 1)[0]
+        return _opened(session, services.runs, notes.save_session(session, run, units=units, **saved))
 
 
 @router.get("/showcase")
@@ -173,7 +176,7 @@ def showcase(services: ServicesDep) -> bodies.HomeShowcase:
         raise UserError(f"{SHOWCASE_FILE} in {services.settings.data} is damaged: {error}. Delete it.") from error
     with reading(services.database) as session:
         for record in notes.sessions_of(session, stored.run):
-            if record.name == stored.session and _steering(record):
+            if record.name == stored.session and _saved(record):
                 opened = _opened(session, services.runs, record)
                 if not opened.changed:
                     return bodies.HomeShowcase(
@@ -196,31 +199,34 @@ def delete_session(id: SessionId, writer: WriterDep) -> None:
         notes.delete_session(session, id)
 
 
-def _steering(record: SessionRecord) -> bodies.SteeringRequest | None:
-    """Return the request of a session; None for one of another version or a damaged one, which must not hide others."""
+def _saved(record: SessionRecord) -> bodies.SaveSessionRequest | None:
+    """Return what was saved; None for a session of another version or a damaged one, which must not hide others."""
     try:
-        return bodies.SteeringRequest.model_validate(record.steering)
+        return bodies.SaveSessionRequest.model_validate(
+            {name: getattr(record, name) for name in bodies.SaveSessionRequest.model_fields}
+        )
     except ValidationError:
         return None
 
 
-def _fields(record: SessionRecord, steering: bodies.SteeringRequest) -> dict[str, object]:
+def _fields(record: SessionRecord, saved: bodies.SaveSessionRequest) -> dict[str, Any]:
+    steering = saved.steering
     prompt = steering.turns[-1].text if steering.turns else steering.prompt
     return {name: getattr(record, name) for name in ("id", "name", "run", "text")} | {
         "prompt": prompt[:PROMPT_SHOWN],
         "is_chat": bool(steering.turns),
         "edits": steering.edits,
         "saved_at": aware(record.saved_at),
+        "price": saved.result and saved.result.price,
     }
 
 
 def _opened(session: Session, library: RunLoader, record: SessionRecord) -> bodies.SavedSession:
-    steering = _steering(record)
-    if steering is None:
+    saved = _saved(record)
+    if saved is None:
         raise UserError(f"Session {record.id} is damaged or of another version. Delete it.")
-    return bodies.SavedSession(
-        **_fields(record, steering), steering=steering, changed=_changes(session, library, record, steering)
-    )
+    changed = _changes(session, library, record, saved.steering)
+    return bodies.SavedSession(**_fields(record, saved), steering=saved.steering, result=saved.result, changed=changed)
 
 
 def _changes(

@@ -6,4 +6,4 @@ from pathlib import Path
 
 from mxd.trainer.storage.database.open import MigrationChain
 
-CHAIN = MigrationChain(owner="backend", scripts=Path(__file__).parent, newest=2)
+CHAIN = MigrationChain(owner="backend", scripts=Path(__file__).parent, newest=3)

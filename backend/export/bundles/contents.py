@@ -338,4 +338,4 @@ def _probe(run: RunContents, row: Row) -> None:
 
 @checks("sessions")
 def _session(_run: RunContents, row: Row) -> None:
-    SaveSessionRequest.model_validate({name: row[name] for name in ("name", "steering", "text")})
+    SaveSessionRequest.model_validate({name: row[name] for name in SaveSessionRequest.model_fields})

@@ -18,11 +18,13 @@ import type {
   CircuitGraph,
   CircuitRequest,
   CircuitResponse,
+  EditPrice,
   ExpertPage,
   ExpertRow,
   FigureName,
   FindRequest,
   FoundExpert,
+  PriceRequest,
   SimilarBy,
   Turn,
 } from "./types";
@@ -307,6 +309,15 @@ export const sessionQuery = (id: string) =>
   queryOptions({
     queryKey: ["session", id],
     queryFn: id === "" ? skipToken : get("/api/sessions/{id}", { path: { id } }),
+  });
+
+/** The price of edits once it was measured, or came with a session: it is never fetched. */
+export const priceQuery = (run: string, edits: PriceRequest["edits"]) =>
+  queryOptions<EditPrice>({
+    queryKey: ["run", run, "price", edits],
+    queryFn: skipToken,
+    staleTime: Infinity,
+    gcTime: Infinity,
   });
 
 /** Everything measured of a run, the benchmark, and all runs of its MLP side by side and against K. */

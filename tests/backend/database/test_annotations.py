@@ -167,8 +167,36 @@ def test_a_session_round_trips(own_client: TestClient) -> None:
     assert opened["steering"]["sampling"].items() >= {"seed": 7, "max_tokens": 5}.items()
     assert opened["steering"]["sampling"]["stop"] == ["."]
     assert opened["steering"]["edits"][0] == STEERING["edits"][0] | {"run": None, "when": None}
-    answer = own_client.post(SESSIONS, json={"name": "Foxes", "steering": STEERING, "text": "jumps again"})
-    assert answer.json()["text"] == own_client.get(SESSIONS).json()["sessions"][0]["text"] == "jumps again"
+
+
+SOLVED = {"all": 0.8, "facts": 0.8, "arithmetic": 0.8, "grammar": 0.8}
+PRICE = {
+    "edits": {"kl": 0.5, "loss_increase": 0.4, "kl_error": 0.1, "loss_error": 0.1},
+    "random": {"kl": 0.1, "loss_increase": 0.1, "kl_error": 0.1, "loss_error": 0.1},
+    "items": 200,
+    "original_ability": SOLVED,
+    "ability": SOLVED,
+    "random_ability": SOLVED,
+    "ability_error": 0.02,
+}
+
+
+def test_a_session_keeps_both_texts_and_the_price_of_its_edits(own_client: TestClient) -> None:
+    old = save(own_client)
+    assert (old["text"], old["result"], old["price"]) == (None, None, None)
+    texts = {
+        variant: [[{"id": 3, "text": text, "delta_log_probability": delta}]]
+        for variant, text, delta in (("baseline", " sleeps", -1.5), ("steered", " jumps again", 2.5))
+    }
+    turns = [{"role": "user", "text": "Hello"}]
+    result = {**texts, "original_turns": turns, "kl_nats": 0.75, "price": PRICE}
+    answer = own_client.post(SESSIONS, json={"name": "Foxes", "steering": STEERING, "result": result})
+    assert answer.status_code == 201, answer.text
+    opened = own_client.get(f"/api/sessions/{answer.json()['id']}").json()
+    assert (opened["text"], opened["result"]) == ("jumps again", result)
+    listed, first = own_client.get(SESSIONS).json()["sessions"]
+    assert (listed["text"], listed["price"]) == ("jumps again", PRICE)
+    assert (first["id"], first["price"]) == (old["id"], None)
 
 
 def test_sessions_are_listed_newest_first_without_deleted_and_damaged_ones(own_client: TestClient, own: Engine) -> None:

@@ -238,9 +238,9 @@ def test_an_upgrade_of_the_annotations_alone_is_reported(tmp_path: Path, capsys:
     assert list(tmp_path.iterdir()) == []
     made_up_database(tmp_path / "data", database).dispose()
     with closing(sqlite3.connect(tmp_path / "mxd.sqlite")) as connection, connection:
-        connection.execute("ALTER TABLE sessions DROP COLUMN text")
-        connection.execute("UPDATE backend_version SET version_num = '1'")
-    for sentence in (f"Upgraded the tables of annotations from version 1 to {OWN}.", "Nothing was changed."):
+        connection.execute("ALTER TABLE sessions DROP COLUMN result")
+        connection.execute("UPDATE backend_version SET version_num = '2'")
+    for sentence in (f"Upgraded the tables of annotations from version 2 to {OWN}.", "Nothing was changed."):
         assert run(["database", "upgrade", "--database", database]) == 0
         assert sentence in capsys.readouterr().out
 
@@ -301,6 +301,7 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
         connection.execute(text("DROP INDEX experts_by_steerability"))
         connection.execute(text("ALTER TABLE experts DROP COLUMN steerability"))
         connection.execute(text("ALTER TABLE sessions DROP COLUMN text"))
+        connection.execute(text("ALTER TABLE sessions DROP COLUMN result"))
         for chain in CHAINS:
             connection.execute(chain.table.update().values(version_num="1"))
     assert upgrade_database(url) == UpgradeResult(1, 1, NEWEST, OWN)

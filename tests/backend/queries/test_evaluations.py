@@ -19,6 +19,7 @@ from mxd.backend.cli.main import run
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
+from mxd.backend.queries.outcomes import questions
 from mxd.backend.queries.probes import roc_auc_interval
 from mxd.backend.queries.report import RECOVERED, Compared, _sentence, _table
 from mxd.backend.queries.runs import find_run
@@ -31,6 +32,7 @@ from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import EvaluationRecord, ProbeRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.analysis.benchmarks import write_benchmark
 from tests.helpers.language_models import tiny_language_model
@@ -106,9 +108,9 @@ def chapter(client: TestClient, run: str, key: str) -> list[dict[str, Any]]:
     return next(one["sections"] for one in answer.json()["chapters"] if one["key"] == key)
 
 
-def rows(client: TestClient, run: str, key: str) -> dict[str, dict[str, Any]]:
-    """Rows of the first table of a chapter, by key."""
-    return {row["key"]: row for row in chapter(client, run, key)[0]["tables"][0]["rows"]}
+def rows(client: TestClient, run: str, key: str, section: int = 0) -> dict[str, dict[str, Any]]:
+    """Rows of the first table of a section of a chapter, by key."""
+    return {row["key"]: row for row in chapter(client, run, key)[section]["tables"][0]["rows"]}
 
 
 @pytest.mark.parametrize("name", (*OF_A_RUN, "added-layers"))
@@ -137,7 +139,7 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     baselines = [key for key, metric in metrics.items() if metric["is_baseline"]]
     assert baselines == ["loss_increase_zeroed", "loss_increase_mean_ablated", "loss_increase_frozen"]
     for key in ("verdict", "health", "faithfulness", "frontier"):
-        (missing,) = [one for one in chapter(seen, "bare", key) if one["figure"] is None]
+        missing = next(one for one in chapter(seen, "bare", key) if one["figure"] is None)
         assert "mxd evaluate bare --dataset" in missing["commands"][0]
 
 
@@ -161,19 +163,23 @@ def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> N
 
 
 def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> None:
-    (section,) = chapter(seen, "first", "verdict")
-    (table,) = section["tables"]
+    section, metrics = chapter(seen, "first", "verdict")
+    (table,) = metrics["tables"]
     assert [column["key"] for column in table["columns"]] == ["first", "batch", "second"]
-    assert (table["axis"], table["rows"][0]["key"]) == ("row", "loss_recovered_mean")
-    paired = difference(seen, "first", "batch")
-    word = "worse than" if paired["low"] > 0 else "better than" if paired["high"] < 0 else "level with"
     assert re.match(r"first recovers [−\d.]+.% .*of the loss that removing the MLP costs\. ", section["verdict"])
-    assert f"{word} batch" in section["verdict"]
-    assert re.search("(level with|than) second", section["verdict"])
-    interval = f"({paired['low']:+.4f} to {paired['high']:+.4f}) against batch (batch topk MxD)"
-    assert interval in section["intro"][0]
-    assert [line.partition(":")[2] for line in section["intro"][1:]] == [" first, batch, second."]  # on training text
-    second = rows(seen, "first", "verdict")["loss_increase"]["cells"][2]
+    assert table["axis"] == "row" and table["rows"][0]["key"] == "loss_recovered_mean"
+    (questioned,) = section["tables"]
+    assert [column["title"] for column in questioned["columns"]] == ["batch topk MxD", "second"]
+    assert questioned["corner"] == "MxD minus …"
+    for cell, other in zip(questioned["rows"][0]["cells"], ("batch", "second"), strict=True):
+        paired = difference(seen, "first", other)
+        assert [cell[end] for end in ("value", "low", "high")] == [paired[end] for end in ("value", "low", "high")]
+        outcome = "lose" if paired["low"] > 0 else "win" if paired["high"] < 0 else "tie"
+        assert cell["outcome"] == outcome
+        said = re.search(rf"it {outcome}s in [^;]*next-token loss", section["verdict"], re.IGNORECASE)
+        assert (said is not None) == (outcome != "tie"), section["verdict"]
+    assert section["intro"] == ["Evaluated on training text, so the numbers are too good: first, batch, second."]
+    second = rows(seen, "first", "verdict", 1)["loss_increase"]["cells"][2]
     assert second["value"] == rows(seen, "second", "faithfulness")["loss_increase"]["cells"][0]["value"]
     for metric in table["rows"]:
         leaders = [cell for cell in metric["cells"] if cell and cell["is_best"]]
@@ -341,7 +347,16 @@ def test_the_benchmark_is_read_at_each_request(own_client: TestClient, tmp_path:
 
 @pytest.mark.parametrize(("low", "part"), [(0.7, "most"), (0.4, "about half"), (0.1, "less than half")])
 def test_the_only_run_of_a_layer_is_judged_and_drawn(low: float, part: str) -> None:
-    record = RunRecord(name="alone", method="mxd", k=4, parameters=10, trained_tokens=10)
+    record = RunRecord(name="alone", method="mxd", layer=1, k=4, parameters=10, trained_tokens=10)
     alone = [Compared(record, {}, {RECOVERED: {"value": low + 0.1, "low": low, "high": low + 0.2}})]
-    assert _sentence(cast("Any", None), alone)[0].startswith(f"alone replaces {part} of what the MLP does: it recovers")
+    said = _sentence(record, alone, "")
+    assert said.startswith(f"alone replaces {part} of what the MLP does: it recovers")
+    assert "No other run of layer" in said
     assert _table(alone).axis == "row"
+
+
+def test_a_difference_is_won_on_its_better_side_and_tied_at_zero() -> None:
+    loss, labels, *_ = questions(None)
+    for low, high, of_loss, of_labels in ((-2, -1, "win", "lose"), (1, 2, "lose", "win"), (-1, 1, "tie", "tie")):
+        found = Interval((low + high) / 2, low, high)
+        assert (loss.outcome(found), labels.outcome(found)) == (of_loss, of_labels)

@@ -58,7 +58,10 @@ def _annotate(session: Session) -> None:
     notes.annotate(session, "small", 3, AnnotationChange(label="foxes", note="seen in songs", add_tags=("animals",)))
     notes.make_list(session, "small", "good", [3, 1])
     edit = {"expert": 3, "mode": "add", "strength": 2.0}
-    notes.save_session(session, "small", "louder", {"prompt": "One day", "edits": [edit]}, {"small": {"3": 1.5}})
+    token = {"id": 3, "text": " again", "delta_log_probability": 0.5}
+    texts = {"text": "again", "result": {"baseline": [[token]], "steered": [[token]]}}
+    steering = {"prompt": "One day", "edits": [edit]}
+    notes.save_session(session, "small", "louder", steering, {"small": {"3": 1.5}}, **texts)
     notes.set_label(session, "another", 0, "of another run")
 
 

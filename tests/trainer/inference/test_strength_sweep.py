@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -17,8 +18,15 @@ from mxd.trainer.inference.results import (
     StrengthSweepStep,
     TokenEvent,
 )
-from mxd.trainer.inference.steering import steer
-from mxd.trainer.inference.strength_sweep import Concept, StrengthSweep, at_strength, suggest_strength, sweep_verdict
+from mxd.trainer.inference.steering import Steering, steer
+from mxd.trainer.inference.strength_sweep import (
+    Concept,
+    StrengthSweep,
+    at_strength,
+    is_unclear,
+    suggest_strength,
+    sweep_verdict,
+)
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World, run_of
@@ -139,16 +147,48 @@ def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
     assert suggest_strength(points, "scale") == 2
 
 
-def test_the_verdict_names_the_rule_and_the_clearest_measure() -> None:
+def test_a_large_difference_with_a_large_error_is_unclear() -> None:
+    def at(strength: float, steered: float, error: float) -> StrengthSweepPoint:
+        none = ConceptScore(0.0, 0.0, 0.0, False)
+        score = ConceptScore(steered, 0.0, error, steered >= max(0.02, 2 * error))
+        return StrengthSweepPoint(strength, 0.0, 1.0, True, "", "", none, score)
+
+    small, noisy, clear = at(1, 0.01, 0.01), at(2, 0.06, 0.04), at(3, 0.2, 0.04)
+    assert is_unclear((small, noisy, clear), 3, "add")
+    assert not is_unclear((small, clear), 3, "add")
+    assert not is_unclear((clear, at(4, 0.06, 0.04)), 3, "add"), "only a smaller one would be suggested instead"
+    assert is_unclear((small,), None, "add")
+
+
+def test_texts_record_the_probability_of_watched_tokens(world: World, run: Run) -> None:
+    config = at_strength(CONFIG, 2.0)
+    steering = Steering.prepare(world.language_model, [run], config)
+    tokens = [step for step in run_alone(world.language_model, steering) if isinstance(step, TokenEvent)]
+    (token, *_) = [token for token in tokens if token.variant == "steered" and token.sample == 0]
+    watching = replace(Steering.prepare(world.language_model, [run], config), watched=(token.id,))
+    assert [s.id for s in run_alone(world.language_model, watching) if isinstance(s, TokenEvent)] == [
+        token.id for token in tokens
+    ]
+    steered = next(text for text in watching.texts if text.variant == "steered")
+    assert steered.watched[0] == pytest.approx(token.probability)
+    vocabulary = tuple(range(world.language_model.module.config.vocab_size))
+    every = replace(watching, watched=vocabulary)
+    list(run_alone(world.language_model, every))
+    assert [mass for text in every.texts for mass in text.watched] == pytest.approx([1.0] * len(tokens), abs=1e-4)
+
+
+def test_the_verdict_names_the_rule_and_its_measure() -> None:
     def at(strength: float, ratio: float, steered: float) -> StrengthSweepPoint:
         shown, none = ConceptScore(steered, 0.02, 0.01, True), ConceptScore(0.01, 0.01, 0.01, False)
         return StrengthSweepPoint(strength, 0.0, ratio, ratio <= 3, "", "", none, shown)
 
     points = (at(2, 2, 0.07), at(4, 1.5, 0.15), at(8, 4, 0.3))
     said = sweep_verdict(points, 2, "add")
-    assert "+2 is the" in said and "share of promoted tokens" in said
-    assert "7.0 % (control 2.0 %, difference +5.0 ± 2.0)" in said and "15.0 % at +4" in said
-    assert "15.0 % at −4" in sweep_verdict((at(-4, 1.5, 0.15), points[0]), 2, "add")
-    assert "× 8, where perplexity is × 4.0" in sweep_verdict(points[2:], None, "scale")
-    for none in ((point(1, 1, False),), (at(0.5, 1, 0.3), point(2, 1, False))):  # the second is weaker than × 1
-        assert "at none of them" in sweep_verdict(none, None, "scale")
+    assert "+2 is the smallest strength" in said and "the probability of promoted tokens" in said
+    assert "It is 7.0 % (control 2.0 %, difference +5.0 ± 2.0), at perplexity × 2.0." in said
+    assert "15.0 % at +4, at perplexity × 1.5." in said
+    assert "At no other strength" in sweep_verdict(points[:1], 2, "add")
+    assert "15.0 % at −4, at perplexity × 1.5." in sweep_verdict((at(-4, 1.5, 0.15), points[0]), 2, "add")
+    assert "more probable at × 8, where perplexity is × 4.0" in sweep_verdict(points[2:], None, "scale")
+    assert "at none of them" in sweep_verdict((point(1, 1, False),), None, "add")
+    assert "at none of them" in sweep_verdict((at(0.5, 1, 0.3), point(2, 1, False)), None, "scale"), "weaker than × 1"

@@ -1,10 +1,10 @@
-/** The current run: `run` in the URL, otherwise the newest indexed run. */
+/** The current run: `run` in the URL, otherwise that of the example on Home, or the newest indexed run. */
 
 import { useQuery } from "@tanstack/react-query";
 import { createContext, type ReactNode, useContext, useEffect, useMemo } from "react";
 import { useMatch } from "react-router";
 
-import { runsQuery } from "@/api/queries";
+import { runsQuery, showcaseQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { textParam, useUrlState } from "@/hooks/use-url-state";
@@ -29,7 +29,11 @@ export function CurrentRunProvider({ children }: { readonly children: ReactNode 
   const pathRun = useMatch("/runs/:run")?.params.run ?? null;
   const { data } = useQuery(runsQuery);
   const runs = useMemo(() => data?.runs ?? [], [data]);
-  const name = pathRun ?? requestedRun ?? pickRun(runs)?.name ?? null;
+  const isFirst = useMatch("/") !== null && requestedRun === null;
+  const example = useQuery({ ...showcaseQuery, enabled: isFirst });
+  const shown = runs.find((run) => isFirst && run.name === example.data?.showcase?.session.run);
+  const usual = example.isLoading ? null : (shown ?? pickRun(runs));
+  const name = pathRun ?? requestedRun ?? usual?.name ?? null;
   useEffect(() => {
     if (pathRun === null && requestedRun === null && name !== null) setUrl({ run: name });
   }, [requestedRun, name, pathRun, setUrl]);
@@ -46,8 +50,8 @@ export function WithRun({ children }: { readonly children: (run: RunSummary) => 
   const { name, summary, runs } = useCurrentRun();
   const { isPending, error, refetch } = useQuery(runsQuery);
   if (error !== null && runs.length === 0) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (isPending) return <LoadingState label="Loading runs" />;
   if (summary !== null) return children(summary);
+  if (isPending || (name === null && runs.length > 0)) return <LoadingState label="Loading runs" />;
   if (name === null) {
     return (
       <EmptyState title="No runs yet">

@@ -4,6 +4,7 @@ import { Fragment, type ReactNode } from "react";
 
 import type { ExpertEffect, TokenEvent } from "@/api/types";
 import { formatCount, formatFixed, formatProbability, formatSigned } from "@/lib/text/format";
+import type { Piece } from "@/lib/text/kwic";
 import { boundaryName, isBoundary, visibleParts, visibleText } from "@/lib/text/token-text";
 
 export function TokenChip({ text }: { readonly text: string }) {
@@ -88,17 +89,24 @@ export function TokenTip({ text, id, activation, largest, rank, share }: TokenTi
 
 const MAX_EXPERTS = 5;
 
+/** A token and its change of log-probability by the edits, whose value a piece has. */
+export function ChangeTip({ piece: { text, value } }: { readonly piece: Pick<Piece, "text" | "value"> }) {
+  const delta = value ?? 0;
+  return (
+    <div className="hd">
+      <TokenChip text={text} />
+      <span className="dim">Δ log p by the edits</span>
+      <b className={delta > 0 ? "up" : delta < 0 ? "down" : ""}>{formatSigned(delta)}</b>
+    </div>
+  );
+}
+
 /** Tooltip of a generated token: change by the edits, alternatives, and active experts. */
 export function StreamTip({ token }: { readonly token: TokenEvent }) {
   const isSteered = token.variant === "steered";
-  const delta = token.delta_log_probability;
   return (
     <div className="stream-tip">
-      <div className="hd">
-        <TokenChip text={token.text} />
-        <span className="dim">Δ log p</span>
-        <b className={delta > 0 ? "up" : delta < 0 ? "down" : ""}>{formatSigned(delta)}</b>
-      </div>
+      <ChangeTip piece={{ text: token.text, value: token.delta_log_probability }} />
       <div className="two-alternatives">
         {(["Baseline", "Steered"] as const).map((title) => (
           <table key={title} className="alternatives">

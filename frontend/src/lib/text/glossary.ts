@@ -132,19 +132,19 @@ export const GLOSSARY = {
   },
   strength_sweep: {
     name: "Strength sweep",
-    text: "The same prompt continued at several strengths of one edit. The suggested strength is the smallest one with a concept clearly above the control and a perplexity of at most 3 times the baseline’s.",
+    text: "The same prompt continued at several strengths of one edit. The suggested strength is the smallest one at which promoted tokens are clearly more probable than with the control. Perplexity may be at most 3 times the baseline’s.",
   },
   concept_activation: {
     name: "Mean activation of the texts",
     text: "Mean activation of the expert while the unedited model reads the new texts, in % of its p99. It is high if the texts contain what the expert fires on.",
   },
   promoted_share: {
-    name: "Share of promoted tokens",
-    text: "Share of the new tokens that are among the 20 tokens the expert promotes most after this prompt.",
+    name: "Probability of promoted tokens",
+    text: "Probability, with the edit, that the next token is one of the 20 that the expert promotes most after this prompt. It is the mean over the new tokens, and has less noise than counting sampled tokens.",
   },
   control_expert: {
     name: "Control",
-    text: "A random expert of similar density, edited in the same way and with the same random numbers. The concept counts as shown if its score exceeds the control’s by two standard errors. The difference must also be at least 1 % of p99 (activation) or 5 percentage points (share of promoted tokens). These limits are conventions of MxD Explorer.",
+    text: "A random expert of similar density, edited in the same way and with the same random numbers. A difference is clear if it is at least two standard errors, and at least 1 % of p99 (activation) or 2 percentage points (probability of promoted tokens). These limits are conventions of MxD Explorer.",
   },
   perplexity_ratio: {
     name: "Perplexity ratio",

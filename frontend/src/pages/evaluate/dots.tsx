@@ -12,26 +12,35 @@ import type { TermId } from "@/lib/text/glossary";
 type Cells = readonly (Value | null | undefined)[];
 type Axis = readonly [number, number];
 
-/** Ends of an axis: those of all intervals, or of a single value zero and the next 1, 2 or 5 of its power of ten. */
-function axisOf(cells: Cells): Axis {
+/** Steps of an axis per power of ten. */
+const STEPS = [1, 2, 5, 10];
+/** Room between the intervals and the ends of their axis, as a share of their range. */
+const PADDING = 0.08;
+
+/** Round ends with room around all intervals; of a single value or of shares near zero, from zero. */
+export function axisOf(cells: Cells): Axis {
   const ends = cells.flatMap((cell) => (cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : []));
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
-  if (cells.length === 1 && high > 0) {
-    const power = 10 ** Math.floor(Math.log10(high));
-    return [Math.min(0, low), power * ([1, 2, 5].find((end) => end * power >= high) ?? 10)];
-  }
-  const margin = high > low ? 0 : Math.abs(high) || 1;
-  return [low - margin, high + margin];
+  const range = high - low || Math.abs(high) || 1;
+  const start = cells.length === 1 ? Math.min(0, low) : low - PADDING * range;
+  const end = cells.length === 1 ? Math.max(0, high) : high + PADDING * range;
+  const power = 10 ** Math.floor(Math.log10((end - start) / 4 || 1));
+  const step = power * (STEPS.find((each) => 4 * each * power >= end - start) ?? 10);
+  return [
+    Number((Math.floor(start / step) * step).toPrecision(6)),
+    Number((Math.ceil(end / step) * step).toPrecision(6)),
+  ];
 }
 
-/** Both ends with the digits and the unit of the cells. */
+/** Both ends, with as many digits as they need, and the unit of the cells. */
 function axisEnds(cells: Cells): readonly string[] {
-  const text = cells.find((cell) => cell)?.text ?? "";
-  const digits = /\.(\d+)/.exec(text)?.[1]?.length ?? 0;
-  const isPercent = text.endsWith("%");
+  const isPercent = cells.find((cell) => cell)?.text.endsWith("%") === true;
   return axisOf(cells)
-    .map((end) => formatFixed(isPercent ? 100 * end : end, digits))
-    .map((end) => (cells.length === 1 ? end.replace(/\.0+$|(?<=\.\d*[1-9])0+$/, "") : end))
+    .map((end) =>
+      formatFixed(isPercent ? 100 * end : end, 6)
+        .replace(/\.?0+$/, "")
+        .replace(/^−?0?$/, "0"),
+    )
     .map((end, i) => (isPercent && i === 1 ? `${end} %` : end));
 }
 
@@ -239,10 +248,11 @@ function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }
               .map((row) => (
                 <tr key={row.key}>
                   <th scope="row">
-                    <Title head={row} />
+                    <MetricTitle head={row} />
                   </th>
                   {row.cells.map((cell, i) => (
                     <td key={columns[i]?.key} data-label={isSingle ? undefined : columns[i]?.title}>
+                      {cell?.outcome != null && <span className={`outcome ${cell.outcome}`}>{cell.outcome}</span>}
                       <span className="num">{cell?.text ?? "–"}</span>{" "}
                       {cell !== null && (
                         <span className="dim num">

@@ -1,4 +1,4 @@
-/** Evaluate: the report on the current run; the verdict and the health of its experts are open, all else is folded. */
+/** Evaluate: the report on the current run; its verdict and the health of its experts are open, details are folded. */
 
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
@@ -9,27 +9,29 @@ import { type ReactNode, useEffect, useRef, useState } from "react";
 import { useLocation, useNavigate } from "react-router";
 
 import { reportQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
+import type { Chapter, RunSummary, Section } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 
 import { Matches } from "./matches";
+import { partsOf } from "./parts";
 import { SectionView } from "./section";
 
 interface FoldProps {
-  /** Hash of the address that opens it. */
   readonly id: string;
+  /** Hashes of the address that open it, without the id. */
+  readonly names?: readonly string[];
   readonly title: string;
   readonly note: string;
   readonly children: ReactNode;
 }
 
-/** A closed chapter, which is rendered once it is opened. The address names the one that was opened last. */
-function Fold({ id, title, note, children }: FoldProps) {
+/** A closed part, which is rendered once it is opened. The address names the one that was opened last. */
+function Fold({ id, names = [], title, note, children }: FoldProps) {
   const { hash, search, pathname } = useLocation();
   const navigate = useNavigate();
-  const isNamed = hash === `#${id}`;
+  const isNamed = [id, ...names].includes(hash.slice(1));
   const [isOpen, setOpen] = useState(isNamed);
   const element = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
@@ -58,30 +60,52 @@ function Fold({ id, title, note, children }: FoldProps) {
   );
 }
 
-function Evaluation({ run }: { readonly run: RunSummary }) {
-  const { data, error, refetch } = useQuery(reportQuery(run.name));
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading the report" rows={20} rowHeight={36} />;
+/** The part whose beginning was scrolled past last. */
+function useActivePart(keys: readonly string[]): string | undefined {
+  const [active, setActive] = useState(keys[0]);
+  const joined = keys.join(" ");
+  useEffect(() => {
+    const update = () => {
+      const above = joined.split(" ").filter((key) => {
+        const top = document.getElementById(key)?.getBoundingClientRect().top;
+        return top !== undefined && top < window.innerHeight / 3;
+      });
+      setActive(above.at(-1) ?? joined.split(" ")[0]);
+    };
+    update();
+    window.addEventListener("scroll", update, { passive: true });
+    return () => window.removeEventListener("scroll", update);
+  }, [joined]);
+  return active;
+}
+
+function Report({ run, chapters }: { readonly run: RunSummary; readonly chapters: readonly Chapter[] }) {
+  const open = chapters.filter((chapter) => !chapter.is_folded);
+  const parts = partsOf(chapters);
+  const entries = [...open, ...parts, { key: "compare", title: "Compare" }];
+  const active = useActivePart(entries.map(({ key }) => key));
+  const content = (sections: readonly Section[]) =>
+    sections.map((section) => <SectionView key={section.key} run={run.name} section={section} />);
   return (
     <>
       <nav className="contents" aria-label="Chapters">
-        {[...data.chapters, { key: "compare", title: "Compare" }].map(({ key, title }) => (
-          <a key={key} href={`#${key}`}>
+        {entries.map(({ key, title }) => (
+          <a key={key} href={`#${key}`} aria-current={key === active ? "location" : undefined}>
             {title}
           </a>
         ))}
       </nav>
-      {data.chapters.map(({ key, title, note, is_folded: isFolded, sections }) => {
-        const content = sections.map((section) => <SectionView key={section.key} run={run.name} section={section} />);
-        if (!isFolded)
-          return (
-            <div key={key} id={key}>
-              {content}
-            </div>
-          );
+      {open.map(({ key, sections }) => (
+        <div key={key} id={key}>
+          {content(sections)}
+        </div>
+      ))}
+      {parts.map(({ key, title, note, sections }) => {
+        const inside = new Set(sections);
+        const names = chapters.filter((chapter) => chapter.sections.some((section) => inside.has(section)));
         return (
-          <Fold key={key} id={key} title={title} note={note}>
-            {content}
+          <Fold key={key} id={key} names={names.map((chapter) => chapter.key)} title={title} note={note}>
+            {content(sections)}
           </Fold>
         );
       })}
@@ -90,6 +114,13 @@ function Evaluation({ run }: { readonly run: RunSummary }) {
       </Fold>
     </>
   );
+}
+
+function Evaluation({ run }: { readonly run: RunSummary }) {
+  const { data, error, refetch } = useQuery(reportQuery(run.name));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading the report" rows={20} rowHeight={36} />;
+  return <Report run={run} chapters={data.chapters} />;
 }
 
 export default function EvaluatePage() {

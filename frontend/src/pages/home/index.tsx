@@ -14,10 +14,10 @@ import { pageLinks, pickLayerRuns, useComparedLinks, usePageLinks } from "@/comp
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { activeK } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
+import { ChangeTip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ShadedText, TokenStrip } from "@/components/tokens/token-text";
 import { hideTip } from "@/components/tokens/tip-layer";
-import { TokenChip } from "@/components/tokens/token-chip";
 import { Button, LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { Icon, type IconName } from "@/components/ui/icon";
@@ -30,7 +30,7 @@ import { numberParam, textParam, useUrlState } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/stores";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
 import { deduplicate } from "@/pages/explore/expert/shown-examples";
@@ -147,8 +147,14 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
   }, [stored, generation, strength, stop]);
 }
 
-function Why() {
+/** What experts can do and features cannot, with how much of it the shown ones do. */
+function Why({ run, experts }: { readonly run: string; readonly experts: readonly number[] }) {
   const compared = useComparedLinks();
+  const shares = useQueries({ queries: experts.map((expert) => expertQuery(run, expert)) }).flatMap(({ data }, i) =>
+    data?.ablation == null
+      ? []
+      : [`${formatPercent(data.ablation.input_dependence, 0)}\u00a0% of what ${experts[i]} writes`],
+  );
   return (
     <p className="hero-why">
       <b>Why experts and not features?</b> A transcoder feature writes one fixed direction; each expert of an{" "}
@@ -156,7 +162,13 @@ function Why() {
       <a className="link" href={PAPER_URL}>
         linear map of its own
       </a>
-      , so what it writes depends on the token.{" "}
+      , so what it writes can depend on the token
+      {shares.length > 0 && (
+        <>
+          : here, {shares.join(" and ")} (<Term id="input_dependence">input dependence</Term>)
+        </>
+      )}
+      .{" "}
       <Link className="link" to={compared.page("evaluate")}>
         What that costs, and where a transcoder is better.
       </Link>
@@ -185,15 +197,7 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }:
         label={shade === null ? "Original text" : "Steered text"}
         pieces={pieces}
         shade={shade ?? (() => "")}
-        tip={(piece) => (
-          <>
-            <TokenChip text={piece.text} />
-            <dl>
-              <dt>Δ log p by the edits</dt>
-              <dd>{formatSigned(piece.value ?? 0)} nats</dd>
-            </dl>
-          </>
-        )}
+        tip={(piece) => <ChangeTip piece={piece} />}
       />
       {isCut && <span className="dim">…</span>}
       {isBusy && (
@@ -218,7 +222,7 @@ const shadeByChange = (piece: Piece) => (piece.text.trim() === "" ? "" : divergi
 
 interface HeroProps {
   readonly run: RunSummary;
-  /** What the experts do, after "Two of 4,096 experts of layer 16". */
+  /** What the experts do, after "Two of its experts". */
   readonly title: string;
   readonly request: SteeringRequest;
   readonly edits: readonly Edit[];
@@ -229,14 +233,14 @@ interface HeroProps {
 function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edits">) {
   return (
     <header>
-      <h1>
-        {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(run.num_experts)} experts of layer {run.layer}{" "}
-        {title}. Move the slider.
-      </h1>
       <p className="ink2">
-        This layer’s MLP in {run.language_model_name} is replaced by a <Term id="mxd">Mixture of Decoders</Term>: linear
-        maps called experts, of which {activeK(run)} are active on each token.
+        Layer {run.layer} of {run.language_model_name} has a <Term id="mxd">Mixture of Decoders</Term> in place of its
+        MLP: {formatCount(run.num_experts)} linear maps called experts, of which {activeK(run)} are active on each
+        token.
       </p>
+      <h1>
+        {NUMBER_WORDS[edits.length] ?? edits.length} of its experts {title}. Move the slider.
+      </h1>
     </header>
   );
 }
@@ -301,20 +305,24 @@ function HeroTexts({ prompt, text, strength, original }: HeroTextsProps) {
   );
 }
 
-/** The colours, and the run of the example if the menu has another. */
+/** The colours, and the run of the example, to which the menu may be set. */
 function HeroLegend({ run }: { readonly run: string }) {
   const { name } = useCurrentRun();
   return (
     <div className="hero-legend ink2">
       <RampLegend kind="diverging" low="Less likely" high="more likely" />
-      {name !== run && (
-        <span>
-          Example of <span className="mono">{run}</span> ·{" "}
-          <Link className="link" to={pageLinks(run).page("home")}>
-            Use this run
-          </Link>
-        </span>
-      )}
+      <span className="chip">
+        Example: <span className="mono">{run}</span>
+        {name !== run && (
+          <>
+            {" "}
+            ·{" "}
+            <Link className="link" to={pageLinks(run).page("home")}>
+              use this run
+            </Link>
+          </>
+        )}
+      </span>
     </div>
   );
 }
@@ -333,7 +341,7 @@ function Hero(props: HeroProps) {
           <ExpertCard key={expert} run={run.name} expert={expert} examples={examples?.[i]} />
         ))}
         <p className="ink2">
-          <RampLegend kind="sequential" low="Activation 0" high="largest of the expert" />, ↵ line break
+          <RampLegend kind="sequential" low="Activation 0" high="largest" />, ↵ line break
         </p>
       </div>
       <div className="hero-main">
@@ -371,7 +379,7 @@ function Hero(props: HeroProps) {
           <HeroLegend run={run.name} />
         </div>
         <HeroTexts prompt={prompt} text={text} strength={strength} original={original} />
-        <Why />
+        <Why run={run.name} experts={experts} />
       </div>
     </section>
   );

@@ -172,14 +172,15 @@ def test_the_database_is_unpacked_once_and_keeps_changes(demo: Path) -> None:
 def test_newer_columns_are_filled_from_files(tmp_path: Path) -> None:
     demo = shutil.copytree(TEST_DEMO, tmp_path / "demo")
     names = list(json.loads((demo / "sessions.json").read_text())["demo-l3-k16"])
-    texts = {name: f"text of {name}" for name in names[1:]}
+    texts = {name: {"text": f"text of {name}", "result": {"kl_nats": 2}} for name in names[1:]}
     (demo / "session_texts.json").write_text(json.dumps({"demo-l3-k16": texts}))
     run = demo / "runs" / "demo-l3-k16"
     prices, units = (json.loads((run / f"{name}.json").read_text()) for name in ("prices", "units"))
     with closing(sqlite3.connect(unpacked_database(demo).removeprefix("sqlite:///"))) as database:
         stored = dict(database.execute("SELECT expert, steerability FROM experts").fetchall())
-        saved = dict(database.execute("SELECT name, text FROM sessions").fetchall())
-    assert saved == {names[0]: None, **texts}
+        saved = database.execute("SELECT name, text, result FROM sessions").fetchall()
+    assert {name: text for name, text, _ in saved} == {names[0]: None, **{n: each["text"] for n, each in texts.items()}}
+    assert [result for _, _, result in saved if result] == ['{"kl_nats": 2}'] * len(texts)
     mean = sum(prices[expert] * unit**2 for expert, unit in units.items()) / len(units)
     # 24 draws of signs, and as many as 16 that say the mean.
     expected = {int(each): (24 * prices[each] * unit**2 + 16 * mean) / 40 for each, unit in units.items()}

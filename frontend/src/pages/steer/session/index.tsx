@@ -19,7 +19,10 @@ export default function SessionPage() {
   useEffect(() => {
     if (data === undefined) return;
     const run = `?${new URLSearchParams({ run: data.run }).toString()}`;
-    const search = writeParams(STEERING_PARAMS, run, { ...requestToParams(data.steering), session: data.id });
+    const search = writeParams(STEERING_PARAMS, run, {
+      ...requestToParams(data.steering, data.result?.original_turns),
+      session: data.id,
+    });
     void navigate(`/steering${search}`, { replace: true });
   }, [data, navigate]);
   // Stays on screen until the Steering page's chunk is loaded; <Navigate> would leave the page empty meanwhile.

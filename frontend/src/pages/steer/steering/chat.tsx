@@ -71,20 +71,17 @@ interface ChatInputProps {
   readonly state: SteeringPageState;
 }
 
-function ChatInput({ initial, hasTurns, state: { generator, generate, send, setParams } }: ChatInputProps) {
+function ChatInput({ initial, hasTurns, state: { generator, send, setParams } }: ChatInputProps) {
   const [text, setText] = useState(initial);
   /** Enter was pressed while both still answered. */
   const [isQueued, setQueued] = useState(false);
   const isGenerating = isRunning(generator.generation);
   const isEmpty = text.trim() === "";
   useShortcut("release", generator.stop, isGenerating);
-  const isStored = generator.generation.status === "stored";
   const submit = () => {
     if (isEmpty) return;
-    setQueued(isGenerating || isStored);
-    // A stored text is only the beginning of the reply that the chat continues with.
-    if (isStored) generate();
-    else if (!isGenerating) send(text.trim());
+    setQueued(isGenerating);
+    if (!isGenerating) send(text.trim());
   };
   useEffect(() => {
     if (isQueued && !isGenerating && !isEmpty) send(text.trim());

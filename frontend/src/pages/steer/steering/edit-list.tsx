@@ -4,17 +4,9 @@ import { useQuery } from "@tanstack/react-query";
 import { Fragment, type KeyboardEvent, useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
-import { messageOf, streamPrice } from "@/api/http";
+import { messageOf } from "@/api/http";
 import { routingOptionsQuery } from "@/api/queries";
-import type {
-  EditPrice,
-  PriceDoneEvent,
-  PriceProgressEvent,
-  PriceRequest,
-  RoutingResponse,
-  RunSummary,
-  SearchHit,
-} from "@/api/types";
+import type { EditPrice, RoutingResponse, RunSummary, SearchHit } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
 import { HitRow } from "@/components/layout/search/matched-text";
 import { useSearchHits } from "@/components/layout/search/search-results";
@@ -25,14 +17,14 @@ import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { Remaining } from "@/components/ui/remaining";
 import { useBestExperts } from "@/hooks/use-experts";
-import { useStreamedWork } from "@/hooks/use-streamed-work";
-import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH, newEdit, toHttpEdit } from "@/lib/edits/edits";
+import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH, newEdit } from "@/lib/edits/edits";
 import { formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
 import { MAX_EDITS } from "./steering-params";
 import type { VariantText } from "./texts/generation";
 
 import { EditCard } from "./edit-card";
 import { describePrice, measureActivity } from "./edit-notes";
+import { usePrices } from "./use-prices";
 
 interface Choice {
   readonly id: string;
@@ -187,16 +179,11 @@ interface MeasuresProps {
  * text and in an ability test, beside random experts.
  */
 function Measures({ run, edits, sweepUrl }: MeasuresProps) {
-  const [measured, setMeasured] = useState<{ readonly key: string; readonly price: EditPrice } | null>(null);
-  const work = useStreamedWork<PriceRequest, PriceProgressEvent, PriceDoneEvent>(
-    (request, signal) => streamPrice(run, request, signal),
-    ({ price }, request) => setMeasured({ key: JSON.stringify(request.edits), price }),
-  );
-  const request = { edits: edits.map(toHttpEdit) };
-  const price = measured?.key === JSON.stringify(request.edits) ? measured.price : null;
+  const work = usePrices(run, [edits]);
+  const [price = null] = work.prices;
   const { done = 0, total = 0 } = work.progress ?? {};
   const hasCondition = edits.some((edit) => edit.when !== undefined);
-  const isWorking = work.status === "working";
+  const isWorking = work.working !== -1;
   return (
     <section className="measures" aria-label="Measures of the tray">
       <div className="row wrap">
@@ -211,7 +198,7 @@ function Measures({ run, edits, sweepUrl }: MeasuresProps) {
           </Button>
         ) : (
           price === null && (
-            <Button size="small" icon="probing" disabled={hasCondition} onClick={() => work.start(request)}>
+            <Button size="small" icon="probing" disabled={hasCondition} onClick={work.measure}>
               Side effects
             </Button>
           )

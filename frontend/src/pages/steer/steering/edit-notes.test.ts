@@ -4,7 +4,15 @@ import type { EditPrice, RoutingResponse, TokenEvent } from "@/api/types";
 import type { StrengthEdit } from "@/lib/edits/edits";
 import { NO_GENERATION } from "./texts/generation";
 
-import { describePrice, describeStrength, editScale, hasNoEffect, isExcessive, measureActivity } from "./edit-notes";
+import {
+  describeCost,
+  describePrice,
+  describeStrength,
+  editScale,
+  hasNoEffect,
+  isExcessive,
+  measureActivity,
+} from "./edit-notes";
 
 const STATISTICS = { max_activation: 5, p99: 4 };
 
@@ -38,6 +46,7 @@ describe("the slider of an edit", () => {
       "Changes other text about as much as random experts, without a clear loss of ability.",
     );
     expect(describePrice(price(0.01, 0.9))).toContain("Cheap: changes other text less");
+    expect(describeCost(price(0.3, 0.85))).toBe("KL 3.0 × random, ability −5.0 points");
   });
 
   it("describes the strength as an activation", () => {

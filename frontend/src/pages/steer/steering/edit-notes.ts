@@ -3,7 +3,7 @@
 import type { EditPrice, ExpertRow, RoutingResponse } from "@/api/types";
 import type { SliderTick } from "@/components/ui/slider";
 import { type Edit, type EditMode, NEUTRAL_STRENGTH, strengthDigits, type StrengthEdit } from "@/lib/edits/edits";
-import { formatFixed } from "@/lib/text/format";
+import { formatFixed, formatSigned } from "@/lib/text/format";
 import type { VariantText } from "./texts/generation";
 
 /** Usual end of the sliders: steering rarely takes more. A typed strength beyond it extends its slider. */
@@ -90,6 +90,12 @@ export function measureActivity(
     // The first generated token carries the routing of the prompt's last token.
     inText: tokens.filter((token) => token.position > 0 && has(token.experts)).length,
   };
+}
+
+/** The price in figures: divergence on other text beside random experts', and solved items. */
+export function describeCost({ edits, random, ability, original_ability: original }: EditPrice): string {
+  const ratio = formatFixed(edits.kl / Math.max(random.kl, 1e-6), 1);
+  return `KL ${ratio} × random, ability ${formatSigned(100 * (ability.all - original.all), 1)} points`;
 }
 
 /** What a price says: other text beside random experts, and the ability test with an interval of two standard errors. */

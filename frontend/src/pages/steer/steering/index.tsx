@@ -1,11 +1,11 @@
 /** Steering: edits on the left; on the right, the prompt continued without and with them. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type RefObject, useEffect, useMemo, useRef } from "react";
 import { Navigate, useLocation } from "react-router";
 
-import { isEmptyPrompt, routingQuery, sessionQuery } from "@/api/queries";
-import type { RoutingResponse, RunSummary } from "@/api/types";
+import { isEmptyPrompt, priceQuery, routingQuery, sessionQuery } from "@/api/queries";
+import type { RoutingResponse, RunSummary, SessionResult } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePromptedLink } from "@/components/layout/navigation/pages";
 import { useShare } from "@/components/layout/share";
@@ -18,7 +18,7 @@ import { useTray } from "@/components/tray/tray-context";
 import { EmptyState } from "@/components/ui/states";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/stores";
-import { type Edit, formatEdits } from "@/lib/edits/edits";
+import { type Edit, formatEdits, toHttpEdit } from "@/lib/edits/edits";
 import { continuationPrompt } from "@/lib/text/kwic";
 
 import { CHAT_TOKENS, ChatView, NO_MESSAGE, withReplies } from "./chat";
@@ -30,8 +30,8 @@ import { Settings } from "./settings";
 import {
   NO_SELECTION,
   paramsToPrompt,
+  requestEdits,
   requestToParams,
-  spaced,
   STEERING_PARAMS,
   type SteeringParams,
   steeringRequest,
@@ -40,11 +40,11 @@ import { StrengthView } from "./strength";
 import {
   asReplies,
   bothReplies,
-  continuationText,
+  type Generation,
   type Generator,
   hasBothTexts,
   isRunning,
-  sharedTexts,
+  shownTexts,
   storedGeneration,
   useGeneration,
   withOriginal,
@@ -106,16 +106,21 @@ function sideBySide(steered: Generator, original: Generator): Generator {
   return { ...steered, generation, stop: both("stop"), clear: both("clear") };
 }
 
-/** The text that the open session keeps, while the address has its request; undefined while the session is loading. */
-function useStoredText(run: RunSummary, params: SteeringParams): string | null | undefined {
+/** The texts that the open session keeps, while the address has its request; undefined while the session is loading. */
+function useStored(run: RunSummary, params: SteeringParams): Generation | null | undefined {
   const { data, isLoading } = useQuery(sessionQuery(params.session));
+  const queries = useQueryClient();
+  const stored = useMemo(() => (data?.result == null ? null : storedGeneration(data.result)), [data]);
+  useEffect(() => {
+    if (data?.price == null) return;
+    queries.setQueryData(priceQuery(run.name, requestEdits(data.edits).map(toHttpEdit)).queryKey, data.price);
+  }, [data, queries, run.name]);
   if (data === undefined) return isLoading ? undefined : null;
   const saved = { ...params, ...requestToParams(data.steering) };
   const [own, shown] = [{ ...saved, k: effectiveK(run, saved.k) }, params].map((one) =>
     JSON.stringify([steeringRequest(one, []), formatEdits(one.edits)]),
   );
-  if (own !== shown || data.text === null) return null;
-  return params.turns.length > 0 ? data.text : spaced(data.text, params.prompt);
+  return own === shown ? stored : null;
 }
 
 /** The page's state, and the generation that it starts. */
@@ -132,10 +137,9 @@ function useSteering(run: RunSummary, view: View) {
   const original = haveDiverged(params.turns) ? originalTurns(params.turns) : null;
   const together = original === null ? steeredGenerator : sideBySide(steeredGenerator, originalGenerator);
   const isIdle = together.generation.status === "idle";
-  const storedText = useStoredText(run, params);
-  const stored = isIdle && typeof storedText === "string" ? storedGeneration(storedText) : null;
+  const stored = useStored(run, params);
   const current = view === "chat" ? asReplies(together.generation) : together.generation;
-  const generator = { ...together, generation: stored ?? current };
+  const generator = { ...together, generation: isIdle && stored != null ? stored : current };
   const key = JSON.stringify([request, original]);
   const startedKey = useRef<string | null>(null);
   const begin = () => {
@@ -153,12 +157,12 @@ function useSteering(run: RunSummary, view: View) {
       return;
     }
     // The first texts wait for the Generate button if they are stored, or would be equal without edits.
-    const waits = isIdle && (edits.length === 0 || storedText !== null) && !isRequested.current;
+    const waits = isIdle && (edits.length === 0 || stored !== null) && !isRequested.current;
     if (waits || (!isIdle && startedKey.current === key)) return;
     isRequested.current = false;
     begin();
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
-  }, [key, view, storedText === null]);
+  }, [key, view, stored === null]);
   const generate = () => {
     isRequested.current = draft.text !== params.prompt;
     if (isRequested.current) draft.commit();
@@ -216,11 +220,11 @@ function EmptyPrompt({ run, isTyped, onChoose }: EmptyPromptProps) {
 interface SteeringProps {
   readonly run: RunSummary;
   readonly view: View;
-  /** Receives the beginning of the steered text, for a session. */
-  readonly steeredTextRef: RefObject<string | null>;
+  /** Receives the texts, for a session. */
+  readonly textsRef: RefObject<SessionResult | null>;
 }
 
-function Steering({ run, view, steeredTextRef }: SteeringProps) {
+function Steering({ run, view, textsRef }: SteeringProps) {
   const state = useSteering(run, view);
   const { params, edits, generator, draft, generate } = state;
   const { generation } = generator;
@@ -230,17 +234,11 @@ function Steering({ run, view, steeredTextRef }: SteeringProps) {
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
   const linkTo = usePromptedLink();
-  const isShown = hasBothTexts(generation);
-  useShare(
-    run.name,
-    isShown && !isRunning(generation) ? () => sharedTexts(state.request, generation, state.original) : null,
-  );
+  const texts = hasBothTexts(generation) && !isRunning(generation) ? shownTexts(generation, state.original) : null;
+  useShare(run.name, texts && (() => ({ kind: "steering", request: state.request, ...texts })));
   useEffect(() => {
-    const hasText = isShown || generation.status === "stored";
-    steeredTextRef.current = hasText
-      ? continuationText(generation.steered.continuations[0]).slice(0, SAVED_TEXT)
-      : null;
-  }, [steeredTextRef, isShown, generation]);
+    textsRef.current = texts;
+  });
   return (
     <div className="steering">
       <EditList
@@ -281,8 +279,6 @@ function Steering({ run, view, steeredTextRef }: SteeringProps) {
 const VIEWS = { text: "Text", chat: "Chat", strength: "Strength", sessions: "Sessions" } as const;
 type View = keyof typeof VIEWS;
 const VIEW_OF: Readonly<Record<string, View>> = { "/chat": "chat", "/strength": "strength", "/sessions": "sessions" };
-/** Characters of the steered text that a session keeps. */
-const SAVED_TEXT = 240;
 
 /** The address of a new chat, whose input holds the prompt. */
 function chatUrl(search: string): string {
@@ -292,7 +288,7 @@ function chatUrl(search: string): string {
 }
 
 /** The page bar's button that saves a session. */
-function Save({ run, steeredTextRef }: Pick<SteeringProps, "steeredTextRef"> & { readonly run: string }) {
+function Save({ run, textsRef }: Pick<SteeringProps, "textsRef"> & { readonly run: string }) {
   const [params, setParams] = useUrlState(STEERING_PARAMS);
   const { edits } = useTray();
   if (isEmptyPrompt(paramsToPrompt(params))) return null;
@@ -300,7 +296,7 @@ function Save({ run, steeredTextRef }: Pick<SteeringProps, "steeredTextRef"> & {
     <SaveSession
       run={run}
       request={steeringRequest(params, edits)}
-      text={() => steeredTextRef.current}
+      texts={() => textsRef.current}
       onSaved={(session) => setParams({ session })}
     />
   );
@@ -309,7 +305,7 @@ function Save({ run, steeredTextRef }: Pick<SteeringProps, "steeredTextRef"> & {
 export default function SteeringPage() {
   const { summary } = useCurrentRun();
   const { pathname, search } = useLocation();
-  const steeredTextRef = useRef<string | null>(null);
+  const textsRef = useRef<SessionResult | null>(null);
   const view = VIEW_OF[pathname] ?? "text";
   const isChat = new URLSearchParams(search).has("turns");
   if (view === "text" && isChat) return <Navigate replace to={`/chat${search}`} />;
@@ -318,7 +314,7 @@ export default function SteeringPage() {
     <>
       <title>{`${VIEWS[view]} · Steer · MxD Explorer`}</title>
       <PageBar crumbs={[{ label: VIEWS[view] }]}>
-        {summary !== null && view !== "sessions" && <Save run={summary.name} steeredTextRef={steeredTextRef} />}
+        {summary !== null && view !== "sessions" && <Save run={summary.name} textsRef={textsRef} />}
       </PageBar>
       <WithRun>
         {(run) =>
@@ -327,7 +323,7 @@ export default function SteeringPage() {
               <Gallery run={run} />
             </div>
           ) : (
-            <Steering key={`${run.name} ${view}`} run={run} view={view} steeredTextRef={steeredTextRef} />
+            <Steering key={`${run.name} ${view}`} run={run} view={view} textsRef={textsRef} />
           )
         }
       </WithRun>

@@ -7,20 +7,22 @@ import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
 import { useDeleteSession, useSaveSession } from "@/api/mutations";
-import { sessionQuery, sessionsQuery } from "@/api/queries";
-import type { ExpertRow, RunSummary, SessionSummary, SteeringRequest } from "@/api/types";
+import { priceQuery, sessionQuery, sessionsQuery } from "@/api/queries";
+import type { ExpertRow, RunSummary, SessionResult, SessionSummary, SteeringRequest } from "@/api/types";
 import { ExpertLabel, shownAutomatic } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
 import { Button, GhostButton, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
+import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
 import { useExpertRows } from "@/hooks/use-experts";
 import { describeEdit, editKey } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
+import { describeCost } from "./edit-notes";
 import { requestEdits } from "./steering-params";
 
 import "./sessions.css";
@@ -54,8 +56,8 @@ interface CardProps {
   readonly experts: ReadonlyMap<number, ExpertRow>;
 }
 
-/** A session: its name, what it says, and what it edits. */
-function Card({ session: { id, name, run, prompt, text, ...session }, experts }: CardProps) {
+/** A session: its name, what it says, what it edits, and what that costs. */
+function Card({ session: { id, name, run, prompt, text, price, ...session }, experts }: CardProps) {
   const edits = requestEdits(session.edits);
   const shown = edits.length > SHOWN_EDITS ? edits.slice(0, SHOWN_EDITS - 1) : edits;
   const date = session.saved_at.slice(0, 10);
@@ -63,10 +65,13 @@ function Card({ session: { id, name, run, prompt, text, ...session }, experts }:
     <li>
       <Link to={sessionUrl(id)} title={`${session.is_chat ? "Chat" : "Text"}, saved on ${date}`}>
         <b>{name}</b>
-        <q className="clamp">
-          <span className="dim">{toOneLine(prompt, true)}</span> {session.is_chat && <br />}
-          {text === null ? "…" : `${toOneLine(text, true)} …`}
-        </q>
+        {text === null ? (
+          <q className="clamp dim">{toOneLine(prompt, true)} …</q>
+        ) : (
+          <q className="clamp" title={toOneLine(prompt, true)}>
+            … {toOneLine(text, true)} …
+          </q>
+        )}
         {shown.map((edit, i) => {
           const row = (edit.run ?? run) === run ? experts.get(edit.expert) : undefined;
           return (
@@ -78,6 +83,7 @@ function Card({ session: { id, name, run, prompt, text, ...session }, experts }:
           );
         })}
         {shown.length < edits.length && <span>{formatPlural(edits.length - shown.length, "more edit")}</span>}
+        <span className="dim">{price === null ? "Side effects not measured" : describeCost(price)}</span>
       </Link>
       <CopyButton
         size="small"
@@ -140,17 +146,47 @@ function useSavedSessions({ run, most = Infinity, onlyChats = false }: GalleryPr
   });
 }
 
+/** Whether a session has all words in its name, prompt, text or edits. */
+export function hasWords({ name, prompt, text, edits }: SessionSummary, typed: string): boolean {
+  const own = [name, prompt, text, ...requestEdits(edits).map(editKey)].join(" ").toLowerCase();
+  return typed
+    .toLowerCase()
+    .split(/\s+/u)
+    .every((word) => own.includes(word));
+}
+
 /** Saved sessions as a gallery: what each of them says and edits, those of the run first. */
 export function Gallery(props: GalleryProps) {
   const links = usePageLinks();
-  const groups = useSavedSessions(props);
-  if (groups === undefined) return null;
+  const [typed, setTyped] = useState("");
+  const all = useSavedSessions(props);
+  if (all === undefined) return null;
+  const groups = all.flatMap(({ run, sessions }) => {
+    const found = sessions.filter((session) => hasWords(session, typed));
+    return found.length === 0 ? [] : [{ run, sessions: found }];
+  });
   return (
     <section className="saved-prompts" aria-labelledby="saved-sessions">
-      <h2 id="saved-sessions">{props.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
+      <div className="pane-h wrap">
+        <h2 id="saved-sessions">{props.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
+        {props.most === undefined && all.length > 0 && (
+          <div className="search">
+            <Icon name="search" />
+            <input
+              type="search"
+              aria-label="Filter sessions"
+              placeholder="Name, text or expert"
+              value={typed}
+              onChange={(event) => setTyped(event.target.value)}
+            />
+          </div>
+        )}
+      </div>
       {groups.length === 0 && (
         <p className="dim">
-          None yet. A session stores prompt, edits, sampling settings and seed, so that it reproduces the same texts.
+          {all.length > 0
+            ? `No session has “${typed}” in its name, text or edits.`
+            : "None yet. A session keeps both texts, and prompt, edits, sampling settings and seed to write them again."}
         </p>
       )}
       {groups.map((group) => (
@@ -185,12 +221,12 @@ function useDefaultName(run: string, { turns, prompt = "", edits = [] }: Steerin
 interface SaveProps {
   readonly run: string;
   readonly request: SteeringRequest;
-  /** The beginning of the steered text; null before it is there. */
-  readonly text: () => string | null;
+  /** Both texts; null before they are complete. */
+  readonly texts: () => SessionResult | null;
   readonly onSaved: (id: string) => void;
 }
 
-function SaveForm({ run, request, text, onSaved }: SaveProps) {
+function SaveForm({ run, request, texts, onSaved }: SaveProps) {
   const usual = useDefaultName(run, request);
   const [typed, setName] = useState<string | null>(null);
   const name = typed ?? usual;
@@ -200,12 +236,18 @@ function SaveForm({ run, request, text, onSaved }: SaveProps) {
     if (typed === null) inputRef.current?.select();
   }, [typed, usual]);
   const save = useSaveSession(run);
+  const price = useQuery(priceQuery(run, request.edits ?? [])).data ?? null;
+  const submit = () => {
+    const shown = texts();
+    const body = { name, steering: request, result: shown && { ...shown, price } };
+    save.mutate(body, { onSuccess: (session) => onSaved(session.id) });
+  };
   return (
     <form
       className="row wrap session-save"
       onSubmit={(event) => {
         event.preventDefault();
-        save.mutate({ name, steering: request, text: text() }, { onSuccess: (session) => onSaved(session.id) });
+        submit();
       }}
     >
       <span className="field grow">

@@ -91,6 +91,13 @@ describe("the steering request", () => {
     expect(requestToParams({ prompt: "It", k: 4 })).toMatchObject({ k: 4 });
   });
 
+  it("of a saved chat has the history of either model", () => {
+    const turns = [{ role: "user", text: "Hi" } as const, { role: "assistant", text: "Yo" } as const];
+    const originals = [{ role: "user", text: "Hi" } as const, { role: "assistant", text: "Hello" } as const];
+    expect(requestToParams({ turns }, originals).turns).toEqual([turns[0], { ...turns[1], original: "Hello" }]);
+    expect(requestToParams({ turns }).turns).toEqual(turns);
+  });
+
   it("is summarised in a line", () => {
     expect(describeSampling(read(""))).toBe("temperature 0.7, 64 tokens, seed 0");
     expect(describeSampling(read('?temperature=0&samples=2&stop=["x"]'))).toBe(

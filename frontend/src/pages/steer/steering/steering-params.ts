@@ -1,7 +1,7 @@
 /** URL parameters of the Steering page; together they reproduce the texts. */
 
 import type { Prompt } from "@/api/queries";
-import type { Sampling, SteeringRequest, Variant } from "@/api/types";
+import type { Sampling, SteeringRequest, Turn, Variant } from "@/api/types";
 import { steeredTurns, turnsParam } from "@/components/prompt/turns-param";
 import {
   choiceParam,
@@ -153,12 +153,15 @@ export function requestEdits(edits: NonNullable<SteeringRequest["edits"]>): read
   }));
 }
 
-/** The page's parameters that reproduce a request's texts. */
-export function requestToParams(request: SteeringRequest): Partial<SteeringParams> {
+/** The page's parameters that reproduce a request's texts. `originals`: turns of the original model's own chat. */
+export function requestToParams(request: SteeringRequest, originals: readonly Turn[] = []): Partial<SteeringParams> {
   const { sampling = {}, edits = [], positions, turns = [] } = request;
   return {
     prompt: request.prompt ?? "",
-    turns,
+    turns: turns.map((turn, i) => {
+      const original = originals[i]?.text ?? turn.text;
+      return original === turn.text ? turn : { ...turn, original };
+    }),
     edits: requestEdits(edits),
     mode: request.mode ?? "residual",
     scope: positions == null ? (request.scope ?? "all") : "chosen",

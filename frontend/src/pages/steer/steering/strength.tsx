@@ -18,16 +18,25 @@ import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useTray } from "@/components/tray/tray-context";
-import { LinkButton } from "@/components/ui/button";
+import { Button, LinkButton } from "@/components/ui/button";
 import { Remaining } from "@/components/ui/remaining";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { writeParams } from "@/hooks/use-url-state";
-import { describeEdit, type Edit, editKey, formatEdits, hasStrength, type StrengthEdit } from "@/lib/edits/edits";
+import {
+  describeEdit,
+  type Edit,
+  editKey,
+  formatEdits,
+  hasStrength,
+  NEUTRAL_STRENGTH,
+  type StrengthEdit,
+} from "@/lib/edits/edits";
 import { formatFixed, formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
+import { describeCost, describePrice } from "./edit-notes";
 import type { SteeringPageState } from "./index";
 import { PromptHead } from "./prompt-head";
 import { paramsToPrompt, requestEdits, STEERING_PARAMS } from "./steering-params";
@@ -37,14 +46,20 @@ import {
   describeSuggestion,
   formatShare,
   isEarly,
+  editsAt,
   rowsSoFar,
+  SAMPLES,
   SWEEP_STRENGTHS,
   sweepKey,
   sweepRequest,
   type SweepRowData,
 } from "./sweep";
+import { usePrices } from "./use-prices";
 
-/** Measures an edit at several strengths in one request, whenever the request or the edit's kind changes. */
+/**
+ * Measures an edit at several strengths in one request, whenever the request or the edit's kind changes; with more
+ * samples on demand.
+ */
 function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | undefined) {
   const [done, setDone] = useState<{ readonly key: string; readonly event: StrengthSweepDoneEvent } | null>(null);
   const { start, stop, ...work } = useStreamedWork<
@@ -55,15 +70,22 @@ function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | un
     (body, signal) => streamStrengthSweep(run, body, signal),
     (event, body) => setDone({ key: JSON.stringify(body), event }),
   );
-  const key = edit === undefined ? null : sweepKey(request, edit);
+  /** The sweep that has more samples, by its usual key. */
+  const [enlarged, setEnlarged] = useState<string | null>(null);
+  const usual = edit === undefined ? null : sweepKey(request, edit, SAMPLES.few);
+  const isLarge = usual !== null && usual === enlarged;
+  const samples = isLarge ? SAMPLES.many : SAMPLES.few;
+  const key = edit === undefined ? null : sweepKey(request, edit, samples);
   const measure = () => {
     if (edit === undefined) stop();
-    else start(sweepRequest(request, edit));
+    else start(sweepRequest(request, edit, samples));
   };
   // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
   useEffect(measure, [key]);
   const isMeasured = work.status !== "working" && done?.key === key;
-  return { ...work, measure, stop, result: isMeasured ? done.event : null };
+  const result = isMeasured ? done.event : null;
+  const addSamples = result?.is_unclear === true && !isLarge ? () => setEnlarged(usual) : null;
+  return { ...work, measure, stop, result, samples, addSamples };
 }
 
 /** Share of the tokens that come while the prompt is read, which is slower than what follows. */
@@ -109,8 +131,8 @@ function NoSweep({ edits, hasPrompt }: { readonly edits: number; readonly hasPro
     <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(" and ")}`}>
       <p>
         {missing.length === 0 ? "Scale, add or set an expert instead. " : ""}
-        Then the prompt is continued at several strengths. The texts are scored beside those of a random expert, and the
-        smallest strength that clearly exceeds it is suggested.
+        Then the prompt is continued at several strengths, beside a random expert. The smallest strength that makes the
+        expert’s tokens clearly more probable is suggested, and its side effects can be measured.
       </p>
       {run !== undefined && steering !== undefined && (
         <LinkButton
@@ -160,25 +182,32 @@ function ScoreBar({ score, largest, shown }: ScoreBarProps) {
   );
 }
 
+/** The first one judges. */
 const MEASURES = {
+  promoted: { name: "Promoted tokens", unit: "%", term: "promoted_share" },
   activation: { name: "Mean activation", unit: "% of p99", term: "concept_activation" },
-  promoted: { name: "Promoted", unit: "% of tokens", term: "promoted_share" },
 } as const;
 type Measure = keyof typeof MEASURES;
+const MEASURE_NAMES = Object.keys(MEASURES) as readonly Measure[];
 
 /** The axis of tiny scores ends here. */
 const SMALLEST_END = 0.05;
 /** Room after the largest interval, so that its end is seen. */
 const ROOM = 1.05;
 
-function SweepHead({ measures, isSteered }: { readonly measures: readonly Measure[]; readonly isSteered: boolean }) {
+interface SweepHeadProps extends Pick<SweepTableProps, "costs"> {
+  readonly isSteered: boolean;
+}
+
+function SweepHead({ costs, isSteered }: SweepHeadProps) {
   const ofSteered = !isSteered && <small className="unit block">of steered texts</small>;
+  const isMeasuring = costs !== null && costs.working !== -1;
   return (
     <thead>
       <tr>
         <th scope="col">Strength</th>
         <th scope="col">{isSteered ? "Steered text" : "Control text"}</th>
-        {measures.map((measure) => (
+        {MEASURE_NAMES.map((measure) => (
           <th key={measure} scope="col">
             <Term id={MEASURES[measure].term}>{MEASURES[measure].name}</Term>{" "}
             <span className="unit">{MEASURES[measure].unit}</span>
@@ -192,6 +221,21 @@ function SweepHead({ measures, isSteered }: { readonly measures: readonly Measur
           <Term id="perplexity_ratio">Perplexity</Term>
           {ofSteered}
         </th>
+        {costs !== null && (
+          <th scope="col">
+            Side effects{" "}
+            {costs.prices.includes(null) && (
+              <Button
+                size="small"
+                icon={isMeasuring ? "stop" : "probing"}
+                title="KL on unrelated text and a 200-item ability test, beside random experts"
+                onClick={isMeasuring ? costs.stop : costs.measure}
+              >
+                {isMeasuring ? "Stop" : "Measure"}
+              </Button>
+            )}
+          </th>
+        )}
       </tr>
     </thead>
   );
@@ -199,6 +243,9 @@ function SweepHead({ measures, isSteered }: { readonly measures: readonly Measur
 
 interface SweepTableProps {
   readonly rows: readonly SweepRowData[];
+  /** Prices of the edits with `strengths`; null if they cannot be measured. */
+  readonly costs: ReturnType<typeof usePrices> | null;
+  readonly strengths: readonly number[];
   readonly suggested: number | null;
   readonly current: number;
   readonly shown: Shown;
@@ -207,18 +254,16 @@ interface SweepTableProps {
 }
 
 /** The row of texts by strength, each with concept scores beside the control's, effect and fluency. */
-function SweepTable({ rows, suggested, current, shown, describe, onChoose }: SweepTableProps) {
+function SweepTable({ rows, costs, strengths, suggested, current, shown, describe, onChoose }: SweepTableProps) {
   const ends = (measure: Measure) =>
     rows.flatMap(({ [measure]: score }) =>
       score == null ? [] : [Math.max(score.steered, score.control) + 2 * score.standard_error],
     );
-  const hasPromoted = rows.some(({ promoted }) => promoted != null && promoted.steered + promoted.control > 0);
-  const measures = (["activation", "promoted"] as const).filter((measure) => measure === "activation" || hasPromoted);
   const largest = (measure: Measure) => ROOM * Math.max(SMALLEST_END, ...ends(measure));
   const isSteered = shown === "steered";
   return (
     <table className="sweep-table">
-      <SweepHead measures={measures} isSteered={isSteered} />
+      <SweepHead costs={costs} isSteered={isSteered} />
       <tbody>
         {rows.map(({ strength, perplexity_ratio: ratio, kl, ...row }) => {
           const text = isSteered ? row.text : row.control_text;
@@ -235,7 +280,7 @@ function SweepTable({ rows, suggested, current, shown, describe, onChoose }: Swe
               <td className="sweep-text">
                 <span className="clamp">{text === undefined ? "" : `…${toOneLine(text, true)}`}</span>
               </td>
-              {measures.map((measure) => (
+              {MEASURE_NAMES.map((measure) => (
                 <td key={measure} data-name={`${MEASURES[measure].name}, ${MEASURES[measure].unit}`}>
                   <ScoreBar score={row[measure]} largest={largest(measure)} shown={shown} />
                 </td>
@@ -246,6 +291,11 @@ function SweepTable({ rows, suggested, current, shown, describe, onChoose }: Swe
               <td className="num" data-name="Perplexity">
                 {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
               </td>
+              {costs !== null && (
+                <td className="sweep-cost" data-name="Side effects">
+                  <Cost costs={costs} index={strengths.indexOf(strength)} />
+                </td>
+              )}
             </tr>
           );
         })}
@@ -254,20 +304,30 @@ function SweepTable({ rows, suggested, current, shown, describe, onChoose }: Swe
   );
 }
 
+/** What the edits cost at one strength, as far as it is measured. */
+function Cost({ costs, index }: { readonly costs: ReturnType<typeof usePrices>; readonly index: number }) {
+  const price = costs.prices[index] ?? null;
+  if (price !== null) return <span title={describePrice(price)}>{describeCost(price)}</span>;
+  const { done = 0, total = 0 } = costs.progress ?? {};
+  if (index !== -1 && costs.working === index) return <progress {...(done > 0 && { value: done / total })} />;
+  return <span className="dim">{index === -1 ? "none" : "–"}</span>;
+}
+
 const MAX_PROMOTED = 6;
 
 interface SampleProps extends Pick<SweepResultProps, "run" | "request"> {
+  readonly samples: number;
   readonly result: StrengthSweepDoneEvent;
   readonly shown: Shown;
 }
 
 /** What the figures are measured on and compared with. */
-function Sample({ result, run, request, shown }: SampleProps) {
+function Sample({ result, run, request, samples, shown }: SampleProps) {
   return (
     <p className="sweep-sample dim">
       Dots: {shown} texts, with ± 2 standard errors of the difference. Marks:{" "}
       {shown === "steered" ? "control" : "steered"} texts. A mark outside the interval is a clear difference.{" "}
-      {describeSample(request)} The first text per strength is shown.{" "}
+      {describeSample(request, samples)} The first text per strength is shown.{" "}
       {shown === "steered" && "Texts that are no longer fluent are greyed. "}
       Tokens that the expert promotes here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
@@ -284,12 +344,15 @@ function Sample({ result, run, request, shown }: SampleProps) {
 
 interface SweepResultProps {
   readonly sweep: ReturnType<typeof useSweep>;
+  readonly steeredRun: string;
   /** The expert's run. */
   readonly run: string;
   readonly request: SteeringRequest;
   readonly edit: StrengthEdit;
-  /** Address of the texts with the edit. */
-  readonly textsUrl: (edit: Edit) => string;
+  /** The tray with the edit at a strength. */
+  readonly at: (strength: number) => readonly Edit[];
+  /** Address of the texts with some edits. */
+  readonly textsUrl: (edits: readonly Edit[]) => string;
 }
 
 interface SuggestionProps extends Pick<SweepTableProps, "suggested" | "describe"> {
@@ -327,8 +390,39 @@ function Suggestion({ suggested, row, result, isEarly: hasNone, describe }: Sugg
   );
 }
 
+interface ActionsProps extends Pick<SweepResultProps, "sweep" | "textsUrl"> {
+  readonly suggested: number | null;
+  /** The edits with which to steer, and the name of their strength. */
+  readonly used: readonly Edit[];
+  readonly name: string;
+}
+
+/** What to do with the result: more samples where it is unclear, and the texts. */
+function Actions({ sweep: { result, addSamples }, textsUrl, suggested, used, name }: ActionsProps) {
+  const isSuggested = result !== null && suggested !== null;
+  return (
+    <>
+      {addSamples !== null && (
+        <Button
+          variant={isSuggested ? "plain" : "primary"}
+          icon="plus"
+          title={`${SAMPLES.many} texts per strength instead of ${SAMPLES.few}`}
+          onClick={addSamples}
+        >
+          More samples
+        </Button>
+      )}
+      <LinkButton variant={isSuggested ? "primary" : "plain"} icon="steering" to={textsUrl(used)}>
+        Steer with {name}
+        {suggested === null && ", as in the tray"}
+      </LinkButton>
+    </>
+  );
+}
+
 /** The verdict once all texts are scored, and the texts by strength as they arrive. */
-function SweepResult({ sweep: { result, progress }, run, request, edit, textsUrl }: SweepResultProps) {
+function SweepResult({ sweep, steeredRun, run, request, edit, at, textsUrl }: SweepResultProps) {
+  const { result, progress, samples } = sweep;
   const tray = useTray();
   const [shown, setShown] = useState<Shown>("steered");
   const describe = (strength: number) =>
@@ -336,6 +430,9 @@ function SweepResult({ sweep: { result, progress }, run, request, edit, textsUrl
   const suggested = (result ?? progress)?.suggested ?? null;
   const used = suggested ?? edit.strength;
   const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress ?? {});
+  const strengths = SWEEP_STRENGTHS[edit.mode].filter((strength) => strength !== NEUTRAL_STRENGTH[edit.mode]);
+  const costs = usePrices(steeredRun, strengths.map(at));
+  const hasCondition = at(0).some(({ when }) => when !== undefined);
   return (
     <>
       <div className="sweep-verdict" role="status">
@@ -358,23 +455,19 @@ function SweepResult({ sweep: { result, progress }, run, request, edit, textsUrl
           onChange={setShown}
           segments={segmentsOf({ steered: "Steered", control: "Control" })}
         />
-        <LinkButton
-          variant={result === null || suggested === null ? "plain" : "primary"}
-          icon="steering"
-          to={textsUrl({ ...edit, strength: used })}
-        >
-          Steer with {describe(used)}
-        </LinkButton>
+        <Actions {...{ sweep, textsUrl, suggested }} used={at(used)} name={describe(used)} />
       </div>
       <SweepTable
         rows={rows}
+        costs={hasCondition ? null : costs}
+        strengths={strengths}
         suggested={suggested}
         current={edit.strength}
         shown={shown}
         describe={describe}
         onChoose={(strength) => tray.put({ ...edit, strength })}
       />
-      {result !== null && <Sample result={result} run={run} request={request} shown={shown} />}
+      {result !== null && <Sample {...{ result, run, request, samples, shown }} />}
     </>
   );
 }
@@ -392,11 +485,8 @@ export function StrengthView({ run, state }: StrengthViewProps) {
   const sweepable = edits.filter(hasStrength);
   const edit = hasPrompt ? (sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0]) : undefined;
   const sweep = useSweep(run.name, request, edit);
-  /** The address of the texts, which have the edit at another strength. */
-  const textsUrl = (changed: Edit) => {
-    const others = edits.map((one) => (editKey(one) === editKey(changed) ? changed : one));
-    return (params.turns.length > 0 ? "/chat" : "/steering") + writeParams(STEERING_PARAMS, search, { edits: others });
-  };
+  const textsUrl = (changed: readonly Edit[]) =>
+    (params.turns.length > 0 ? "/chat" : "/steering") + writeParams(STEERING_PARAMS, search, { edits: changed });
   return (
     <>
       <PromptHead
@@ -435,7 +525,12 @@ export function StrengthView({ run, state }: StrengthViewProps) {
             )}
           </div>
           {sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
-          <SweepResult sweep={sweep} run={edit.run ?? run.name} request={request} edit={edit} textsUrl={textsUrl} />
+          <SweepResult
+            {...{ sweep, request, edit, textsUrl }}
+            steeredRun={run.name}
+            run={edit.run ?? run.name}
+            at={(strength) => editsAt(edits, edit, strength)}
+          />
         </section>
       )}
     </>

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { SteeringRequest, StrengthSweepText } from "@/api/types";
 
-import { describeSample, describeScore, describeSuggestion, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
+import { describeSample, describeScore, describeSuggestion, editsAt, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
 
 const REQUEST = {
   prompt: "It",
@@ -18,17 +18,23 @@ const SHOWN = { steered: 0.2, control: 0.02, standard_error: 0.03, exceeds_contr
 
 describe("a strength sweep", () => {
   it("is the same request, shortened, with one edit at every strength", () => {
-    const request = sweepRequest(REQUEST, EDIT);
+    const request = sweepRequest(REQUEST, EDIT, 4);
     expect(request.edit).toBe(1);
     expect(request.edits?.[1]).toMatchObject({ strength: 1, when: { first: 20 } });
     expect(request.strengths).toEqual([0, 1, 1.5, 2, 2.5, 3, 4]);
     expect(request.sampling).toMatchObject({ max_tokens: 24, samples: 4, seed: 5 });
-    expect(sweepRequest(REQUEST, { ...EDIT, run: "other" }).edit).toBe(2);
+    expect(sweepRequest(REQUEST, { ...EDIT, run: "other" }, 4).edit).toBe(2);
   });
 
   it("has a cache key independent of the edit's strength", () => {
-    expect(sweepKey(REQUEST, EDIT)).toBe(sweepKey(REQUEST, { ...EDIT, strength: 1 }));
-    expect(sweepKey({ ...REQUEST, prompt: "So" }, EDIT)).not.toBe(sweepKey(REQUEST, EDIT));
+    expect(sweepKey(REQUEST, EDIT, 4)).toBe(sweepKey(REQUEST, { ...EDIT, strength: 1 }, 4));
+    expect(sweepKey({ ...REQUEST, prompt: "So" }, EDIT, 4)).not.toBe(sweepKey(REQUEST, EDIT, 4));
+    expect(sweepKey(REQUEST, EDIT, 12)).not.toBe(sweepKey(REQUEST, EDIT, 4));
+  });
+
+  it("changes one edit of the tray", () => {
+    const other = { expert: 1, mode: "scale", strength: 3 } as const;
+    expect(editsAt([other, EDIT], EDIT, 2)).toEqual([other, { ...EDIT, strength: 2 }]);
   });
 
   it("has a row for every strength before its texts arrive", () => {
@@ -52,18 +58,13 @@ describe("a strength sweep", () => {
     expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0)");
   });
 
-  it("describes a suggestion by the scores that exceed the control", () => {
-    const point = {
-      strength: 1,
-      activation: SHOWN,
-      promoted: { ...SHOWN, exceeds_control: false },
-      perplexity_ratio: 2.44,
-    };
-    expect(describeSuggestion(point)).toBe("activation 20\u00a0% (control 2.0\u00a0%), perplexity ×\u00a02.4");
+  it("describes a suggestion by the probability of promoted tokens", () => {
+    const point = { strength: 1, promoted: SHOWN, perplexity_ratio: 2.44 };
+    expect(describeSuggestion(point)).toBe("promoted tokens 20\u00a0% (control 2.0\u00a0%), perplexity ×\u00a02.4");
   });
 
   it("says how many texts and tokens were measured", () => {
-    expect(describeSample(REQUEST)).toContain("4 texts of up to 24 tokens");
-    expect(describeSample({ ...REQUEST, sampling: { max_tokens: 8 } })).toContain("up to 8 tokens");
+    expect(describeSample(REQUEST, 4)).toContain("4 texts of up to 24 tokens");
+    expect(describeSample({ ...REQUEST, sampling: { max_tokens: 8 } }, 12)).toContain("up to 8 tokens");
   });
 });

@@ -7,7 +7,7 @@ import type {
   StrengthSweepText,
   SteeringRequest,
 } from "@/api/types";
-import { editKey, type StrengthEdit } from "@/lib/edits/edits";
+import { type Edit, editKey, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
 export const SWEEP_STRENGTHS: Readonly<Record<StrengthEdit["mode"], readonly number[]>> = {
@@ -16,11 +16,16 @@ export const SWEEP_STRENGTHS: Readonly<Record<StrengthEdit["mode"], readonly num
   set: [0, 1, 1.5, 2, 2.5, 3, 4],
 };
 
-/** Few short samples suffice to distinguish a subtle effect from lost fluency. */
+/** Few short samples mostly suffice to distinguish a subtle effect from lost fluency. */
 const MAX_TOKENS = 24;
-const SAMPLES = 4;
+export const SAMPLES = { few: 4, many: 12 } as const;
+
+/** The edits of a request, with one of them at another strength. */
+export const editsAt = (edits: readonly Edit[], edit: StrengthEdit, strength: number): readonly Edit[] =>
+  edits.map((other) => (editKey(other) === editKey(edit) ? { ...edit, strength } : other));
+
 /** The page's request, with one edit at every strength of its mode. */
-export function sweepRequest(request: SteeringRequest, edit: StrengthEdit): StrengthSweepRequest {
+export function sweepRequest(request: SteeringRequest, edit: StrengthEdit, samples: number): StrengthSweepRequest {
   const { sampling = {}, edits = [] } = request;
   const index = edits.findIndex(
     ({ expert, run }) => editKey(run == null ? { expert } : { expert, run }) === editKey(edit),
@@ -30,7 +35,7 @@ export function sweepRequest(request: SteeringRequest, edit: StrengthEdit): Stre
     edits: edits.map((other, i) => (i === index ? { ...other, strength: 1 } : other)),
     edit: index,
     strengths: [...SWEEP_STRENGTHS[edit.mode]],
-    sampling: { ...sampling, max_tokens: sweepTokens(sampling), samples: SAMPLES },
+    sampling: { ...sampling, max_tokens: sweepTokens(sampling), samples },
   };
 }
 
@@ -60,8 +65,8 @@ export const isEarly = ({ tokens = 0, total = 0 }: Partial<StrengthSweepProgress
   2 * tokens < total || total === 0;
 
 /** Cache key of a sweep: the request without the edit's own strength. */
-export function sweepKey(request: SteeringRequest, edit: StrengthEdit): string {
-  return JSON.stringify(sweepRequest(request, edit));
+export function sweepKey(...of: Parameters<typeof sweepRequest>): string {
+  return JSON.stringify(sweepRequest(...of));
 }
 
 /** Percentages with one decimal below 10. */
@@ -76,17 +81,14 @@ export function describeScore({ steered, control, standard_error: error }: Conce
   return `${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%, difference ${difference} ± ${interval})`;
 }
 
-/** Why the strength of a row is suggested, such as `activation 8.4 % (control 1.6 %), perplexity × 2.4`. */
-export function describeSuggestion({ activation, promoted, perplexity_ratio: ratio = 1 }: SweepRowData): string {
-  const scores = Object.entries({ activation, promoted }).flatMap(([name, score]) =>
-    score?.exceeds_control === true
-      ? [`${name} ${formatShare(score.steered)}\u00a0% (control ${formatShare(score.control)}\u00a0%)`]
-      : [],
-  );
-  return [...scores, `perplexity ×\u00a0${formatFixed(ratio, 1)}`].join(", ");
+/** Why the strength of a row is suggested, such as `promoted tokens 8.4 % (control 1.6 %), perplexity × 2.4`. */
+export function describeSuggestion({ promoted, perplexity_ratio: ratio = 1 }: SweepRowData): string {
+  const { steered, control } = promoted ?? { steered: 0, control: 0 };
+  const score = `promoted tokens ${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%)`;
+  return `${score}, perplexity ×\u00a0${formatFixed(ratio, 1)}`;
 }
 
 /** What the figures are measured on. */
-export function describeSample({ sampling = {} }: SteeringRequest): string {
-  return `Figures are means over ${SAMPLES} texts of up to ${sweepTokens(sampling)} tokens.`;
+export function describeSample({ sampling = {} }: SteeringRequest, samples: number): string {
+  return `Figures are means over ${samples} texts of up to ${sweepTokens(sampling)} tokens.`;
 }

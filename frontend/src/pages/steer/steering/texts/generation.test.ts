@@ -16,7 +16,7 @@ import {
   NO_GENERATION,
   reduceEvents,
   requested,
-  sharedTexts,
+  shownTexts,
   stopped,
   storedGeneration,
 } from "./generation";
@@ -103,20 +103,24 @@ describe("a generation", () => {
   });
 });
 
-describe("a session's text", () => {
-  it("is shown without being generated, and has no baseline", () => {
-    const stored = storedGeneration(" It may");
+describe("the texts of a session", () => {
+  it("is shown beside the baseline without being generated, and can be shared again", () => {
+    const shown = (text: string) => [[{ id: 4, text, delta_log_probability: 1.5 }]];
+    const kept = { original_turns: [], baseline: shown(" It was"), steered: shown(" It may"), kl_nats: 0.5 };
+    const stored = storedGeneration(kept);
     expect(isRunning(stored)).toBe(false);
-    expect(continuationText(stored.steered.continuations[0])).toBe(" It may");
-    expect(describeProgress(stored, "steered")).toBe("stored with the session");
-    expect(bothReplies(stored)).toBeUndefined();
+    expect(stored.steered.continuations[0]?.pieces).toEqual([{ index: 0, id: 4, text: " It may", value: 1.5 }]);
+    expect(meanKl(stored.steered)).toBe(0.5);
+    expect(describeProgress(stored, "baseline")).toBe("stored with the session");
+    expect(bothReplies(stored)).toEqual({ steered: "It may", original: "It was" });
+    expect(shownTexts(stored)).toEqual(kept);
   });
 
   it("is shared without its end-of-text token", () => {
     const end = token("steered", 1, "<|im_end|>", { reason: "end-of-text" });
     const done = reduceEvents(requested(NO_GENERATION), [token("steered", 0, " It"), end], 1);
     const original: Turn[] = [{ role: "user", text: "So" }];
-    expect(sharedTexts({ prompt: "So" }, done, original)).toMatchObject({
+    expect(shownTexts(done, original)).toMatchObject({
       steered: [[{ text: " It" }]],
       original_turns: original,
     });
@@ -147,8 +151,6 @@ describe("progress of a variant", () => {
     expect(describeProgress(reduceEvents(waiting, [{ event: "progress", queue_position: 1 }], 1), "baseline")).toBe(
       "1 request ahead",
     );
-    const written = reduceEvents(waiting, [START, token("baseline", 0, "a")], 1);
-    expect(describeProgress(requested(written), "baseline")).toBe("earlier text; reading the prompt");
   });
 
   it("counts tokens and their rate, then the reason for the end", () => {

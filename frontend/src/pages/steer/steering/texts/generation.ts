@@ -3,15 +3,7 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 
 import { messageOf, streamSteering } from "@/api/http";
-import type {
-  DoneEvent,
-  SnapshotRequest,
-  SteeringEvent,
-  SteeringRequest,
-  TokenEvent,
-  Turn,
-  Variant,
-} from "@/api/types";
+import type { DoneEvent, SessionResult, SteeringEvent, SteeringRequest, TokenEvent, Turn, Variant } from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 
@@ -26,9 +18,11 @@ export interface VariantText {
   /** Arrival times of the first and last token in milliseconds. */
   readonly firstAt: number | null;
   readonly lastAt: number | null;
+  /** Mean KL divergence per token that was stored with the texts, in nats. */
+  readonly storedKl?: number | null;
 }
 
-/** stored: the steered text is the one that was saved with a session, and nothing has been generated. */
+/** stored: the texts are those that were saved with a session, and nothing has been generated. */
 type GenerationStatus = "idle" | "stored" | "waiting" | "streaming" | "done" | "stopped" | "failed";
 
 export interface Generation extends Readonly<Record<Variant, VariantText>> {
@@ -55,10 +49,17 @@ export const NO_GENERATION: Generation = {
   steered: NO_TEXT,
 };
 
-/** The beginning of a steered text, as a session keeps it. */
-export function storedGeneration(text: string): Generation {
-  const continuation = { tokens: [], pieces: [{ index: 0, id: 0, text, value: 0 }] };
-  return { ...NO_GENERATION, status: "stored", steered: { ...NO_TEXT, continuations: [continuation] } };
+/** The texts that a session keeps. */
+export function storedGeneration({ baseline, steered, kl_nats: storedKl = null }: SessionResult): Generation {
+  const stored = (samples: SessionResult["steered"]): VariantText => ({
+    ...NO_TEXT,
+    continuations: samples.map((tokens) => ({
+      tokens: [],
+      pieces: tokens.map(({ delta_log_probability: value, ...token }, index) => ({ ...token, index, value })),
+    })),
+    storedKl,
+  });
+  return { ...NO_GENERATION, status: "stored", baseline: stored(baseline), steered: stored(steered) };
 }
 
 const EMPTY: Continuation = { tokens: [], pieces: [] };
@@ -156,12 +157,11 @@ const REASONS: Readonly<Record<DoneEvent["baseline_reason"], string>> = {
 /** Status of one variant, e.g. `58 of 64 tokens, 38 tokens/s`. */
 export function describeProgress(state: Generation, variant: Variant): string {
   if (state.status === "idle") return "";
-  if (state.status === "stored") return variant === "steered" ? "stored with the session" : "not stored";
+  if (state.status === "stored") return "stored with the session";
   if (state.status === "waiting") {
-    const earlier = state[variant].continuations.length > 0 ? "earlier text; " : "";
-    if (state.before === null) return `${earlier}reading the prompt`;
-    if (state.before === 0) return `${earlier}next in the queue`;
-    return `${earlier}${state.before} ${state.before === 1 ? "request ahead" : "requests ahead"}`;
+    if (state.before === null) return "reading the prompt";
+    if (state.before === 0) return "next in the queue";
+    return `${state.before} ${state.before === 1 ? "request ahead" : "requests ahead"}`;
   }
   const count = state[variant].continuations[0]?.tokens.length ?? 0;
   const tokens = `${count} ${count === 1 ? "token" : "tokens"}`;
@@ -173,9 +173,9 @@ export function describeProgress(state: Generation, variant: Variant): string {
 }
 
 /** Mean KL divergence per token between the variants over the steered texts, in nats; null if there are no tokens. */
-export function meanKl({ continuations }: VariantText): number | null {
+export function meanKl({ continuations, storedKl = null }: VariantText): number | null {
   const tokens = continuations.flatMap((continuation) => continuation.tokens);
-  return tokens.length === 0 ? null : tokens.reduce((sum, token) => sum + token.kl, 0) / tokens.length;
+  return tokens.length === 0 ? storedKl : tokens.reduce((sum, token) => sum + token.kl, 0) / tokens.length;
 }
 
 /** The text without its end-of-text token. */
@@ -194,7 +194,8 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
   );
   const longest = Math.max(0, ...lengths);
   const expected = CHARACTERS_PER_TOKEN * maxTokens;
-  const hasEndedEarly = generation.status === "done" && longest < ENDED_EARLY * expected;
+  const isOver = generation.status === "done" || generation.status === "stored";
+  const hasEndedEarly = isOver && longest < ENDED_EARLY * expected;
   return Math.round(prompt.length + (hasEndedEarly ? longest : expected));
 }
 
@@ -259,21 +260,16 @@ export function withOriginal(steered: Generation, original: Generation): Generat
 export const hasBothTexts = ({ baseline, steered, isOutdated }: Generation): boolean =>
   !isOutdated && baseline.continuations.length > 0 && steered.continuations.length > 0;
 
-/** The texts as they are, with the request that they answer, and the turns of the original model's own chat. */
-export function sharedTexts(
-  request: SteeringRequest,
-  generation: Generation,
-  original: readonly Turn[] | null = null,
-): SnapshotRequest {
+/** The texts as they are, and the turns of the original model's own chat. */
+export function shownTexts(generation: Generation, original: readonly Turn[] | null = null): SessionResult {
   const of = (variant: Variant) =>
-    generation[variant].continuations.map(({ tokens }) =>
-      tokens
-        .filter(({ reason }) => reason !== "end-of-text")
-        .map(({ id, text, delta_log_probability }) => ({ id, text, delta_log_probability })),
+    generation[variant].continuations.map(({ tokens, pieces }) =>
+      pieces.flatMap(({ id, text, value }, i) =>
+        tokens[i]?.reason === "end-of-text" ? [] : [{ id, text, delta_log_probability: value ?? 0 }],
+      ),
     );
-  const kl = meanKl(generation.steered);
   const texts = { baseline: of("baseline"), steered: of("steered") };
-  return { kind: "steering", request, original_turns: [...(original ?? [])], ...texts, kl_nats: kl };
+  return { original_turns: [...(original ?? [])], ...texts, kl_nats: meanKl(generation.steered) };
 }
 
 /** Events within this interval are rendered together. */

@@ -7,11 +7,10 @@ import { ApiError, NO_RESPONSE } from "@/api/http";
 import { healthQuery } from "@/api/queries";
 import type { Variant } from "@/api/types";
 import { Term } from "@/components/terms/term";
-import { StreamTip } from "@/components/tokens/token-chip";
+import { ChangeTip, StreamTip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
 import { TokenStrip } from "@/components/tokens/token-text";
-import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -63,7 +62,6 @@ interface StreamPaneProps {
   readonly hovered: Hovered | null;
   readonly onHover: (hovered: Hovered | null) => void;
   readonly onLock: (lock: SteeringLock | null) => void;
-  readonly onGenerate: () => void;
 }
 
 interface TextProps extends StreamPaneProps {
@@ -100,9 +98,9 @@ function ContinuationText(props: TextProps) {
         shade={({ value, index }) => `${divergingClass(value ?? 0, SCALE_LIMIT)} ${styles[index] ?? ""}`.trim()}
         peak={hovered?.sample === sample ? hovered.position : null}
         locked={position}
-        tip={({ index }) => {
-          const token = continuation.tokens[index];
-          return token === undefined ? null : <StreamTip token={token} />;
+        tip={(piece) => {
+          const token = continuation.tokens[piece.index];
+          return token === undefined ? <ChangeTip piece={piece} /> : <StreamTip token={token} />;
         }}
         onHover={(piece) => onHover(piece === null ? null : { sample, position: piece.index })}
         onLock={({ index }) => onLock(index === position ? null : { variant, sample, position: index })}
@@ -119,13 +117,14 @@ const roomFor = (characters: number) => `\n${"one of the ".repeat(Math.ceil(char
 
 /** The text of one variant while it is generated, each token shaded by its change in log-probability. */
 function StreamPane(props: StreamPaneProps) {
-  const { variant, generation, prompt, maxTokens, badge, history, onGenerate } = props;
+  const { variant, generation, prompt, maxTokens, badge, history } = props;
   const { continuations } = generation[variant];
   return (
     <section className="stream-pane" aria-label={NAMES[variant]} aria-busy={isRunning(generation)}>
       <div className="row pane-h">
         <h2>{NAMES[variant]}</h2>
         {badge}
+        {generation.isOutdated && continuations.length > 0 && <span className="chip warn">out of date</span>}
         <span className="grow" />
         <span className="note num">
           {isRunning(generation) && <i className="live" aria-hidden="true" />}
@@ -139,14 +138,6 @@ function StreamPane(props: StreamPaneProps) {
         />
       </div>
       {history}
-      {generation.status === "stored" && variant === "baseline" && (
-        <p className="dim row wrap">
-          The baseline is generated on request.{" "}
-          <Button size="small" variant="primary" onClick={onGenerate}>
-            Generate both texts
-          </Button>
-        </p>
-      )}
       <div
         className="stream-texts"
         data-room={
@@ -209,7 +200,7 @@ export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, on
   const [hovered, setHovered] = useState<Hovered | null>(null);
   useShortcut("release", () => onLock(null), lock !== null);
   const scrolled = useChatEnd(generation, history !== undefined);
-  const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock, onGenerate };
+  const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock };
   const kl = meanKl(generation.steered);
   return (
     <div className={history === undefined ? "streams" : "streams of-chat"}>
@@ -217,15 +208,11 @@ export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, on
       {(generation.failure === null || hasBothTexts(generation)) && (
         <>
           <div className="row wrap stream-head">
-            {generation.status === "stored" ? (
-              <span className="dim">Tokens are shaded once they are generated.</span>
-            ) : (
-              <RampLegend
-                kind="diverging"
-                low={`Change of log p by the edits, nats: −${SCALE_LIMIT}`}
-                high={`+${SCALE_LIMIT}`}
-              />
-            )}
+            <RampLegend
+              kind="diverging"
+              low={`Change of log p by the edits, nats: −${SCALE_LIMIT}`}
+              high={`+${SCALE_LIMIT}`}
+            />
             <span className="grow" />
             {kl !== null && !generation.isOutdated && (
               <span className="dim">
