@@ -366,7 +366,7 @@ class ConceptScore(Documented):
     """Standard error of the difference of both over the samples; 0 for a single sample."""
     exceeds_control: bool
     """True if it exceeds the control's by at least two standard errors, and by at least 0.01 units of activation or
-    0.02 of probability."""
+    0.01 of probability."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class Concept:
 
 MAX_PERPLEXITY_RATIO = 3.0
 """Largest perplexity, relative to the baseline texts', at which a text still counts as fluent."""
-SMALLEST_DIFFERENCE = {"activation": 0.01, "promoted": 0.02}
+SMALLEST_DIFFERENCE = {"activation": 0.01, "promoted": 0.01}
 """Smallest difference of a concept score to the control's that counts as the concept: in units, or in probability."""
 STANDARD_ERRORS = 2
 """The same in standard errors of the difference."""

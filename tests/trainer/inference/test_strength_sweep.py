@@ -150,10 +150,10 @@ def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
 def test_a_large_difference_with_a_large_error_is_unclear() -> None:
     def at(strength: float, steered: float, error: float) -> StrengthSweepPoint:
         none = ConceptScore(0.0, 0.0, 0.0, False)
-        score = ConceptScore(steered, 0.0, error, steered >= max(0.02, 2 * error))
+        score = ConceptScore(steered, 0.0, error, steered >= max(0.01, 2 * error))
         return StrengthSweepPoint(strength, 0.0, 1.0, True, "", "", none, score)
 
-    small, noisy, clear = at(1, 0.01, 0.01), at(2, 0.06, 0.04), at(3, 0.2, 0.04)
+    small, noisy, clear = at(1, 0.005, 0.01), at(2, 0.06, 0.04), at(3, 0.2, 0.04)
     assert is_unclear((small, noisy, clear), 3, "add")
     assert not is_unclear((small, clear), 3, "add")
     assert not is_unclear((clear, at(4, 0.06, 0.04)), 3, "add"), "only a smaller one would be suggested instead"

@@ -144,7 +144,7 @@ export const GLOSSARY = {
   },
   control_expert: {
     name: "Control",
-    text: "A random expert of similar density, edited in the same way and with the same random numbers. A difference is clear if it is at least two standard errors, and at least 1 % of p99 (activation) or 2 percentage points (probability of promoted tokens). These limits are conventions of MxD Explorer.",
+    text: "A random expert of similar density, edited in the same way and with the same random numbers. A difference is clear if it is at least two standard errors, and at least 1 % of p99 (activation) or 1 percentage point (probability of promoted tokens). These limits are conventions of MxD Explorer.",
   },
   perplexity_ratio: {
     name: "Perplexity ratio",
