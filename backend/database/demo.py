@@ -156,7 +156,7 @@ def _fill_session_texts(url: str, folder: Path) -> None:
                     for edit in record.steering["edits"]:
                         run = edit.get("run") or record.run
                         own = select(ExpertRecord.p99).join(RunRecord).where(RunRecord.name == run)
-                        p99 = session.scalar(own.where(ExpertRecord.expert == edit["expert"]))
+                        p99 = session.scalar(own.where(ExpertRecord.expert == edit["expert"])) or 0.0
                         record.units = {**record.units, run: {**record.units.get(run, {}), str(edit["expert"]): p99}}
 
 
