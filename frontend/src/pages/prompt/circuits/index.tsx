@@ -1,6 +1,6 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
-import { type QueryKey, useIsFetching, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { type Query, type QueryKey, useIsFetching, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
 import { fetchSnapshot } from "@/api/mutations";
@@ -145,6 +145,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   );
 }
 
+const TASKS = ["circuit", "circuit-check"];
 /** Offered while no prompt is typed. */
 const EXAMPLE = "The doctor told the old man that he would have to stay in the";
 
@@ -353,12 +354,12 @@ function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
   return { explained, next, ...shown, error, isFetching: explained === null || shown.isFetching };
 }
 
-/** Stops a trace or a check, and whether a check is running. */
-function useStop(run: string) {
+/** Stops a trace or a check; null while none is running. */
+function useStop(run: string): (() => void) | null {
   const queries = useQueryClient();
-  const keys = ["circuit", "circuit-check"].map((kind) => ["run", run, kind]);
-  const stop = () => keys.forEach((queryKey) => void queries.cancelQueries({ queryKey }, { revert: true }));
-  return { stop, isChecking: useIsFetching({ queryKey: ["run", run, "circuit-check"] }) > 0 };
+  const tasks = { predicate: ({ queryKey: [, of, kind] }: Query) => of === run && TASKS.includes(String(kind)) };
+  const isRunning = useIsFetching(tasks) > 0;
+  return isRunning ? () => void queries.cancelQueries(tasks, { revert: true }) : null;
 }
 
 /** What is traced, without a chosen target; null without a prompt. */
@@ -412,7 +413,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
     request,
     at === null && target === MOST_PROBABLE,
   );
-  const { stop, isChecking } = useStop(run.name);
+  const stop = useStop(run.name);
   const choose = (text: string) => setParams({ prompt: text, target: MOST_PROBABLE, at: null, node: 1 }, "push");
   const draft = usePromptDraft(prompt, choose, null);
   return (
@@ -424,7 +425,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
         action="Trace"
         onSubmit={draft.commit}
         onExample={(example) => choose(continuationPrompt(example))}
-        onStop={prompt !== "" && error === null && (isFetching || isChecking) ? stop : null}
+        onStop={stop}
       />
       <Layers run={run} chosen={others ?? []} onChoose={(names) => setParams({ layers: names, node: 1 }, "push")} />
       {prompt === "" && (
