@@ -53,14 +53,14 @@ def stored(site: Site) -> Iterator[None]:
 def test_a_benchmark_has_differences_and_scores(open_page: OpenPage, site: Site) -> None:
     page = open_page(color_scheme="light")
     page.goto("/benchmark")
-    check_looks(page, lambda page: page.get_by_role("region", name="Differences"))
+    check_looks(page, lambda page: page.get_by_role("region", name="Differences in ROC-AUC"))
     expect(page.get_by_role("main")).to_contain_text("4 data sets with 150 to 200 training and 99 test texts")
-    differences = page.get_by_role("region", name="Differences")
+    differences = page.get_by_role("region", name="Differences in ROC-AUC")
     expect(differences.get_by_text("higher on")).to_have_count(3 * 2)
-    expect(page.get_by_role("region", name="Scores").locator("tbody")).to_have_count(4)
+    expect(page.get_by_role("region", name="Scores: mean ROC-AUC").locator("tbody")).to_have_count(4)
     expect(page.get_by_role("link", name="elsewhere")).to_have_count(0)
     expect(page.get_by_text(f"Data sets: {DATASETS[0]}")).to_be_visible()
-    page.get_by_role("region", name="Scores").get_by_role("link", name=site.run).click()
+    page.get_by_role("region", name="Scores: mean ROC-AUC").get_by_role("link", name=site.run).click()
     expect(page.get_by_role("heading", name=site.run)).to_be_visible()
 
 

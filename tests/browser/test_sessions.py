@@ -43,7 +43,8 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     for arm, text in zip(ARMS, written, strict=True):
         expect(pane(other, arm)).to_contain_text("stored with the session")
         assert other.get_by_role("group", name=f"{arm} text").inner_text() == text
-    expect(other.get_by_role("group", name="Steered text").locator(".tok[class*=' u']").first).to_be_visible()
+    hover(other.get_by_role("group", name="Steered text").locator("[data-token]").first)
+    expect(other.get_by_text("Δ log p by the edits")).to_be_visible()
     other.get_by_role("button", name="Generate", exact=True).click()
     assert texts(other) == written, "they are written again on request"
     expect(card(other, ANSWERING)).to_contain_text("first 9 tokens")
@@ -77,8 +78,11 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     expect(sweep).to_contain_text("a random expert of similar density")
     row = sweep.get_by_role("row").nth(4)
     expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))
-    sweep.get_by_role("columnheader", name="Side effects").get_by_role("button", name="Measure").click()
-    expect(row.get_by_role("cell").last).to_contain_text(re.compile(r"KL [\d.]+ × random, ability"))
+    effects = sweep.get_by_role("columnheader", name="Side effects")
+    effects.get_by_role("button", name="Measure").click()
+    first = sweep.get_by_role("row").nth(2).get_by_role("cell").last
+    expect(first).to_contain_text(re.compile(r"KL [\d.]+ × random, ability"), timeout=90_000)
+    effects.get_by_role("button", name="Stop").click()
     expect(sweep.get_by_role("row").nth(1).get_by_role("cell").last).to_have_text("none")
     steered = row.get_by_role("cell").first.inner_text()
     sweep.get_by_role("radio", name="Control").click()
