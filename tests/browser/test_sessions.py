@@ -92,7 +92,7 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     row.get_by_role("button").click()
     expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)2\b"))
     steer = sweep.get_by_role("link", name="Steer with")
-    strength = steer.inner_text().split("+")[-1].removesuffix(".0")
+    strength = steer.inner_text().split("+")[-1].split(",")[0].removesuffix(".0")
     steer.click()
     expect(page).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}(:|%3A)add(:|%3A){strength}\b"))
     texts(page)
