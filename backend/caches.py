@@ -1,7 +1,5 @@
 """Values in memory that are expensive to build: data derived from an index, and loaded runs."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from threading import Lock

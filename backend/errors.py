@@ -1,7 +1,5 @@
 """Errors that clients receive, each with an HTTP status and a stable code; responses in the one format of clients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Settings of the server. Each can also be set by an environment variable: ``MXD_`` and its name."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import ipaddress

@@ -4,8 +4,6 @@
 ``index``, ``evaluate``, ``route``, ``generate`` and ``trace`` measure a run, and ``serve`` opens the dashboard.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """Create the FastAPI application from the settings. There are no globals, so tests can create many."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

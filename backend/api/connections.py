@@ -10,8 +10,6 @@ uvicorn's ``limit_concurrency`` bounds the number of connections. ``tests/backen
 attacks.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from asyncio import BaseTransport, TimerHandle, Transport

@@ -1,7 +1,5 @@
 """Server-sent events: streams that keep idle connections open and close their source when the client disconnects."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Coroutine, Sequence

@@ -2,8 +2,6 @@
 
 Neither metrics nor log contain user input: paths are route templates, and queries, bodies and tokens are left out."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,7 +1,5 @@
 """``python -m mxd.backend.api.openapi`` prints the OpenAPI schema, from which the frontend's types are generated."""
 
-from __future__ import annotations
-
 import json
 
 from mxd.backend.api.app import build_api

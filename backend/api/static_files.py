@@ -1,7 +1,5 @@
 """Pages: the built frontend, with index.html for every page URL, and the API documentation, generated from OpenAPI."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path

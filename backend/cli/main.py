@@ -1,7 +1,5 @@
 """``mxd``: train, index, explore, steer, evaluate and serve. Commands are imported only when they are named."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

@@ -3,8 +3,6 @@
 argparse reads the words; every flag is generated from a field of a pydantic model, and pydantic validates the values.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

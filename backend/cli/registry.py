@@ -1,7 +1,5 @@
 """Names of all commands. No command is imported here, so that ``mxd --help`` is fast."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple

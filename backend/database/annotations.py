@@ -6,8 +6,6 @@ percentiles, and with them the meaning of a strength. Access tokens are random, 
 token has 256 random bits, so an unsalted SHA-256 is enough: brute force is infeasible.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The backend's view of the database: it reads the trainer's tables and writes its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Hashable, Iterator

@@ -4,8 +4,6 @@ The check reads integrity, row counts, and a sample of decoded examples. Annotat
 and are not reported. An upgrade of a database that an older version wrote is complete, or rolled back.
 """
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections import defaultdict

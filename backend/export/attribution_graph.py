@@ -10,8 +10,6 @@ its source is ablated. The fields ``run``, ``expert``, ``predicted_effect`` and 
 and ``mxd_circuit`` of the metadata, are ours: other programs ignore them. Effects are changes under ablation.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict

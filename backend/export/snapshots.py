@@ -1,7 +1,5 @@
 """Origin of a snapshot: the labels of its experts, the weights of its runs, and the command that repeats it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 

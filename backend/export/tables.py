@@ -14,8 +14,6 @@ decoder row, because an expert is a matrix. Neuron alignment and correlations ar
 are cut to a window around their peak, and an expert has at most ``MAX_BYTES`` bytes.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

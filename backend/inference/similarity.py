@@ -1,7 +1,5 @@
 """Similar experts of a run. Shapes: N experts, E experts of a chunk, D width of a direction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, Literal

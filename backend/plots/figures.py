@@ -1,7 +1,5 @@
 """Figures built with plotly.graph_objects. The frontend chooses the colours: traces state their role in ``meta``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise

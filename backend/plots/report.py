@@ -1,7 +1,5 @@
 """One HTML file with the reports on all evaluated runs and the commands that repeat them; it needs no network."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Automatic labels. User labels take precedence."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import defaultdict

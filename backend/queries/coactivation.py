@@ -5,8 +5,6 @@ The sample has complete sequences with all active experts, at most some hundred 
 Shapes: T sampled tokens, P active (token, expert) pairs, N experts.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import numpy as np

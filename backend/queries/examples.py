@@ -5,8 +5,6 @@ sample therefore draws a bin by its number of remaining tokens, then one of its 
 without replacement. It ends when the drawn bin has no example left, because another bin would bias the sample.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import random

@@ -1,7 +1,5 @@
 """Filtered and sorted pages of experts: chosen in memory, read from the database."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np

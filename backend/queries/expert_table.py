@@ -7,8 +7,6 @@ per statement and an order without an index 0.2 s, while labels and recurrences 
 Shapes: N experts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

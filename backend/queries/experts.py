@@ -1,7 +1,5 @@
 """Experts of a run by number: their rows and records, one expert in full, its effects and its matches in other runs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import asdict

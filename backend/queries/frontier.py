@@ -4,8 +4,6 @@ Runs that differ only in their seed form one point with an interval. Runs that d
 separate lines, and the name of a line states the difference.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@ A neighbour is another evaluated run of the same MLP or, in the benchmark, its n
 difference is the run minus the neighbour. It is a tie if its 95 % interval contains zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence

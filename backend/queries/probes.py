@@ -1,7 +1,5 @@
 """Stored results of single-expert probes and of ``mxd benchmark``."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

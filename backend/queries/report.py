@@ -2,8 +2,6 @@
 
 All thresholds and sentences of the verdict are here; pages and reports show them as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

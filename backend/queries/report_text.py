@@ -1,7 +1,5 @@
 """Numbers, names and links of reports."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

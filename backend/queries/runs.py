@@ -1,7 +1,5 @@
 """Runs: metrics, figures of their cards, runs to combine with one, and units of the experts that requests edit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime

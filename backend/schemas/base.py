@@ -1,7 +1,5 @@
 """Base class of the API's bodies, and the error body."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict

@@ -1,7 +1,5 @@
 """Comparison of runs with each other, and of two texts."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

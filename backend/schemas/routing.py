@@ -1,7 +1,5 @@
 """Routing of a text, its measured effects, experts that are active on a passage, and circuits."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Steering: edits, texts, strength sweeps, saved sessions, search by effect; and snapshots of what a page shows."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 

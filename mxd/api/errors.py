@@ -1,7 +1,5 @@
 """Errors of the trainer and the backend, which name settings by their flags, with Python's names instead."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import wraps

@@ -1,7 +1,5 @@
 """Functions of scripts on a run: measure it, and route, steer and trace a text through it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Runs in Python: trained, fine-tuned, imported, listed, and served from a thread of a script or notebook."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager

@@ -7,8 +7,6 @@ follow from widths alone. A multiply-add counts as two FLOPs.
 Shapes: I input or inner width, H hidden width, O output width, N experts, K active, R rank or rows, C columns.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Experts of a run: pages, one expert, its examples, similar experts, search; and what users write about them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

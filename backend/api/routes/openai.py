@@ -3,8 +3,6 @@
 They use the queue, the limits, the roles and the cancellation of all other endpoints.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Routing of a text, its measured effects, and circuits."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing

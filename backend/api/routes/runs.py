@@ -1,7 +1,5 @@
 """Runs: the live metrics of a run in training, its report, comparisons with other runs, and the contrast of texts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """The server itself: sign-in, health, figures and downloads."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from pathlib import Path
 from shutil import rmtree

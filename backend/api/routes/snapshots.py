@@ -1,7 +1,5 @@
 """Snapshots: what a page shows, as files for people who have no server."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence

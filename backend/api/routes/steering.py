@@ -1,7 +1,5 @@
 """Steered generation, strength sweeps, search by effect, and saved sessions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence

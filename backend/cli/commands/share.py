@@ -1,7 +1,5 @@
 """``mxd import``, ``mxd export``, ``mxd push``, ``mxd pull`` and ``mxd report``: exchange with others."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args

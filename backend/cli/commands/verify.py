@@ -1,7 +1,5 @@
 """``mxd verify``: repeat a recorded measurement and compare."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

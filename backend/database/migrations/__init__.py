@@ -1,7 +1,5 @@
 """Alembic revisions of the backend's tables (user annotations, sessions, access tokens), one per version."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from mxd.trainer.storage.database.open import MigrationChain

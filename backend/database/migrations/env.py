@@ -1,7 +1,5 @@
 """Alembic environment: run the revisions on the caller's connection, inside the caller's transaction."""
 
-from __future__ import annotations
-
 from alembic import context
 
 attributes = context.config.attributes

@@ -4,8 +4,6 @@ A row that passes can be read by every query, figure and route. ``VALUES`` decla
 check values against each other. Values that are stored as JSON are validated with the classes that wrote them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

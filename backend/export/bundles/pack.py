@@ -8,8 +8,6 @@ run/run.json, layer.json, layer.safetensors, units.json, metrics.json, tokenizer
 database/TABLE.jsonl       database rows, one JSON document per line
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ calls ``put``, so that the site also opens from a folder. The index of words lea
 examples contain it; it is split by first character.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

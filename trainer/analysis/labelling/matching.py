@@ -4,8 +4,6 @@ The database stores the text of a label, not its rule. Quoted text may be a toke
 of the label would count as one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Baseline: the tables that ``backend.database`` creates in a new database."""
 
-from __future__ import annotations
-
 revision = "1"
 down_revision = None
 

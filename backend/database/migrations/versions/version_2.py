@@ -1,7 +1,5 @@
 """A session keeps the beginning of its steered text, which its card shows."""
 
-from __future__ import annotations
-
 from alembic import op
 from sqlalchemy import Column, String, inspect
 

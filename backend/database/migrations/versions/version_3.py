@@ -1,7 +1,5 @@
 """A session keeps both texts and the price of its edits."""
 
-from __future__ import annotations
-
 from alembic import op
 from sqlalchemy import JSON, Column, inspect
 
