@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 BLOCK_SEQUENCES = 4
 """Sequences per held-out block. Neighbouring sequences stay together, because a document may span several."""
 
+_BREAKS = str.maketrans({"\n": "↵", "\t": "⇥", "\r": ""})
 Indices = NDArray[np.int64]
 
 
@@ -348,3 +349,8 @@ def _insides(texts: Sequence[str]) -> list[str]:
 def _enclosing(text: str) -> str:
     """The brackets and quotation marks of a text."""
     return "".join(character for character in text if character in _ENCLOSING)
+
+
+def visible(text: str) -> str:
+    """Return a token with visible white space."""
+    return text.strip(" ").translate(_BREAKS) or "␣" * min(len(text), 4)

@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from mxd.trainer.analysis.labelling.features import LANGUAGES, FeatureExtractor
-from mxd.trainer.analysis.labelling.rules import printable
+from mxd.trainer.analysis.labelling.features import LANGUAGES, FeatureExtractor, visible
 from mxd.trainer.language_model.tokenizer import DOCUMENT_SEPARATOR
 
 KINDS = (
@@ -69,7 +68,7 @@ def label_matches(label: str, texts: Sequence[str], position: int) -> bool | Non
     extractor = FeatureExtractor(DOCUMENT_SEPARATOR)
     ids = extractor.extract(texts)[:, position].tolist()
     values = {
-        name: printable(vocabulary.texts[id])
+        name: visible(vocabulary.texts[id])
         for (name, vocabulary), id in zip(extractor.vocabularies.items(), ids, strict=True)
     }
     return all(

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine, delete, insert
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.labelling.features import FEATURES, Corpus, Vocabulary, read_corpus
+from mxd.trainer.analysis.labelling.features import FEATURES, Corpus, Vocabulary, read_corpus, visible
 from mxd.trainer.language_model.tokenizer import DOCUMENT_SEPARATOR
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, utc_now
@@ -317,9 +317,6 @@ def _objectives(
     return np.asarray(objectives - penalties)
 
 
-_BREAKS = str.maketrans({"\n": "↵", "\t": "⇥", "\r": ""})
-
-
 def describe_rule(rule: Rule, vocabularies: Mapping[str, Vocabulary]) -> str:
     """Describe a rule in English."""
     texts = {one.name: [vocabularies[one.name].texts[value] for value in one.values] for one in rule}
@@ -373,15 +370,10 @@ def _after(texts: Sequence[str]) -> str:
     return _either([*phrases, start] if "" in first else phrases)
 
 
-def printable(text: str) -> str:
-    """Return a token with visible white space."""
-    return text.strip(" ").translate(_BREAKS) or "␣" * min(len(text), 4)
-
-
 def quoted(texts: Sequence[str]) -> str:
     """Quote tokens, with visible white space."""
     separator = f"“{DOCUMENT_SEPARATOR}”"
-    quoted = [f"“{printable(text)}”".replace(separator, "the end of a document") for text in texts]
+    quoted = [f"“{visible(text)}”".replace(separator, "the end of a document") for text in texts]
     return _either(list(dict.fromkeys(quoted)))
 
 
