@@ -41,6 +41,19 @@ def test_former_addresses_open_their_part(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/glossary\?.*#variance_explained$"))
 
 
+def test_the_page_of_an_evaluated_run_has_its_faithfulness(page: Page) -> None:
+    page.goto(f"/runs/{RUN}")
+    expect(page.get_by_text("of the loss that removing the MLP costs")).to_be_visible()
+    expect(page.locator(".main-results")).to_contain_text("KL divergence")
+
+
+def test_a_named_part_is_at_the_top_and_current(page: Page) -> None:
+    page.goto(f"/evaluate?run={RUN}#compare")
+    expect(page.locator(".contents [aria-current]")).to_have_text("Compare")
+    top = page.locator("#compare").bounding_box()
+    assert top is not None and top["y"] < 200
+
+
 @pytest.fixture
 def stored(site: Site) -> Iterator[None]:
     """A benchmark in the site's data folder, removed afterwards."""
@@ -61,7 +74,7 @@ def test_a_benchmark_has_differences_and_scores(open_page: OpenPage, site: Site)
     expect(page.get_by_role("link", name="elsewhere")).to_have_count(0)
     expect(page.get_by_text(f"Data sets: {DATASETS[0]}")).to_be_visible()
     page.get_by_role("region", name="Scores: mean ROC-AUC").get_by_role("link", name=site.run).click()
-    expect(page.get_by_role("heading", name=site.run)).to_be_visible()
+    expect(page.get_by_role("heading", name=site.run, exact=True)).to_be_visible()
 
 
 def done(page: Page) -> float:

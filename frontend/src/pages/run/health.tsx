@@ -18,8 +18,10 @@ import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 /** The verdict's metrics of one run, with a link to the comparison. */
 export function Faithfulness({ run }: { readonly run: string }) {
   const { data, error, refetch } = useQuery(reportQuery(run));
-  const verdict = data?.chapters.find(({ key }) => key === "verdict")?.sections[0];
-  const table = verdict?.tables[0];
+  const sections = data?.chapters.find(({ key }) => key === "verdict")?.sections;
+  const verdict = sections?.find(({ key }) => key === "verdict");
+  const metrics = sections?.find(({ key }) => key === "metrics");
+  const table = metrics?.tables[0];
   // The run is first if it was evaluated.
   const isEvaluated = table?.columns[0]?.key === run;
   return (
@@ -62,7 +64,7 @@ export function Faithfulness({ run }: { readonly run: string }) {
               );
             })}
           </dl>
-          {verdict.notes.map((text) => (
+          {metrics?.notes.map((text) => (
             <p key={text} className="ink2">
               <LinkedText text={text} />
             </p>
