@@ -271,7 +271,7 @@ def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str]
         ]
         parts.append(f"it {verb} {joined(clauses)}" if clauses else f"it {verb} in nothing")
     said = "; ".join(parts)
-    return f"{said[0].upper()}{said[1:]}. The rest is level."
+    return f"{said[0].upper()}{said[1:]}. The other questions are ties."
 
 
 def _subjects(asked: Sequence[Question]) -> str:

@@ -55,7 +55,7 @@ def probing_sections(session: Session, run: RunRecord) -> tuple[Section, ...]:
     if not records:
         section = Section(
             key="not-probed",
-            title=f"{run.name} has not been probed yet",
+            title="No labels of your own have been probed yet",
             verdict="A probe measures how well single experts separate classes of text, for example languages or "
             "topics. It needs labelled texts, a JSONL file with a text and a label per line. If the label has "
             "another name, pass it with --label-column.",

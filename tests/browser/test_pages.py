@@ -244,7 +244,7 @@ new PerformanceObserver((list) => {
 WIDE, PHONE = 1440, 390
 PAGES = {
     "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Single experts", WIDE),
-    "unprobed": ("/probing?run=second", "has not been probed yet", PHONE),
+    "unprobed": ("/probing?run=second", "No labels of your own have been probed yet", PHONE),
     "steering": ("/steering", "Type a prompt to continue", PHONE),
     "home": ("/", "Is it faithful?", WIDE),
     "experts": (f"/experts?run={RUN}", "Surprise me", WIDE),

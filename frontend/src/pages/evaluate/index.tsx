@@ -35,10 +35,12 @@ function Fold({ id, names = [], title, note, children }: FoldProps) {
   const [isOpen, setOpen] = useState(isNamed);
   const element = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
-    if (!isNamed || element.current === null) return;
-    element.current.open = true;
-    element.current.scrollIntoView({ block: "start" });
+    if (isNamed && element.current !== null) element.current.open = true;
   }, [isNamed]);
+  // Before its content, the page may be too short to show it at the top.
+  useEffect(() => {
+    if (isNamed && isOpen) element.current?.scrollIntoView({ block: "start" });
+  }, [isNamed, isOpen]);
   const onToggle = (open: boolean) => {
     setOpen(open);
     if (open !== isNamed && (open || isNamed))
@@ -60,12 +62,18 @@ function Fold({ id, names = [], title, note, children }: FoldProps) {
   );
 }
 
-/** The part whose beginning was scrolled past last. */
+/** The part whose beginning was scrolled past last; at the end of the page, the one that the address names. */
 function useActivePart(keys: readonly string[]): string | undefined {
   const [active, setActive] = useState(keys[0]);
   const joined = keys.join(" ");
+  const named = useLocation().hash.slice(1);
   useEffect(() => {
     const update = () => {
+      const isAtEnd = window.scrollY + window.innerHeight > document.documentElement.scrollHeight - 2;
+      if (isAtEnd && joined.split(" ").includes(named)) {
+        setActive(named);
+        return;
+      }
       const above = joined.split(" ").filter((key) => {
         const top = document.getElementById(key)?.getBoundingClientRect().top;
         return top !== undefined && top < window.innerHeight / 3;
@@ -75,7 +83,7 @@ function useActivePart(keys: readonly string[]): string | undefined {
     update();
     window.addEventListener("scroll", update, { passive: true });
     return () => window.removeEventListener("scroll", update);
-  }, [joined]);
+  }, [joined, named]);
   return active;
 }
 

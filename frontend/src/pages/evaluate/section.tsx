@@ -103,9 +103,10 @@ const WholeNames = ({ text }: { readonly text: string }) =>
 
 export function SectionView({ run, section }: { readonly run: string; readonly section: Section }) {
   const { title, verdict, intro, warnings, figure, tables, notes, commands } = section;
+  const heading = title === "" && verdict === "" ? (tables[0]?.title ?? "") : title;
   return (
     <section className="pane settings stack report-section">
-      {title !== "" && <h2>{title}</h2>}
+      {heading !== "" && <h2>{heading}</h2>}
       {verdict !== "" &&
         (title === "" ? (
           <h2 className="report-verdict">
