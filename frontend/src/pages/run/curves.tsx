@@ -175,7 +175,7 @@ export function curveFigure({ name, curve, run, axisEnd, other, heldOut }: Curve
   };
 }
 
-const HEIGHT = 330;
+const HEIGHT = 400;
 
 interface CurvesProps {
   readonly detail: RunDetail;

@@ -131,7 +131,7 @@ interface GalleryProps {
 }
 
 /** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
-function useSavedSessions({ run, most = Infinity, onlyChats = false }: GalleryProps) {
+export function useSavedSessions({ run, most = Infinity, onlyChats = false }: GalleryProps) {
   const { runs } = useCurrentRun();
   const others = runs
     .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
@@ -170,7 +170,7 @@ export function Gallery(props: GalleryProps) {
       <div className="pane-h wrap">
         <h2 id="saved-sessions">{props.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
         {props.most === undefined && all.length > 0 && (
-          <div className="search">
+          <div className="row search">
             <Icon name="search" />
             <input
               type="search"

@@ -2,7 +2,6 @@
 
 import { type ReactNode, useState } from "react";
 
-import { isEmptyPrompt } from "@/api/queries";
 import type { RoutingResponse, RunSummary, SteeringRequest } from "@/api/types";
 import { describeTrainedK, KSlider } from "@/components/runs/k-slider";
 import { GhostButton, RemoveChip } from "@/components/ui/button";
@@ -17,7 +16,6 @@ import {
   describeSampling,
   describeScope,
   MAX_STOP_TEXTS,
-  paramsToPrompt,
   SAMPLING,
   SETTING_NAMES,
   type SettingName,
@@ -242,7 +240,7 @@ export function Settings({ run, state: { params, setParams, request }, text, tok
           <KSlider run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
         </CollapsibleSection>
       )}
-      {!isEmptyPrompt(paramsToPrompt(params)) && <CodeExport run={run.name} request={request} text={text} {...props} />}
+      {text !== "" && <CodeExport run={run.name} request={request} text={text} {...props} />}
     </div>
   );
 }

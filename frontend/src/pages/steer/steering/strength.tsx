@@ -1,11 +1,10 @@
 /** Strength: one edit of the tray at several strengths, measured as soon as there are a prompt and an edit. */
 
-import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "react-router";
 
 import { streamStrengthSweep } from "@/api/http";
-import { isEmptyPrompt, showcaseQuery } from "@/api/queries";
+import { isEmptyPrompt } from "@/api/queries";
 import type {
   ConceptScore,
   RunSummary,
@@ -39,6 +38,7 @@ import { toOneLine } from "@/lib/text/token-text";
 import { describeCost, describePrice } from "./edit-notes";
 import type { SteeringPageState } from "./index";
 import { PromptHead } from "./prompt-head";
+import { useSavedSessions } from "./sessions";
 import { paramsToPrompt, requestEdits, STEERING_PARAMS } from "./steering-params";
 import {
   describeSample,
@@ -123,10 +123,17 @@ function Progress({ progress, strengths }: ProgressProps) {
   );
 }
 
-/** What is missing for a sweep, and an example of one: the demo's session. */
-function NoSweep({ edits, hasPrompt }: { readonly edits: number; readonly hasPrompt: boolean }) {
+interface NoSweepProps extends Pick<StrengthViewProps, "run"> {
+  readonly edits: number;
+  readonly hasPrompt: boolean;
+}
+
+/** What is missing for a sweep, and an example of one: a saved text with a single edit, if possible of known price. */
+function NoSweep({ run, edits, hasPrompt }: NoSweepProps) {
   const missing = [...(hasPrompt ? [] : ["a prompt above"]), ...(edits > 0 ? [] : ["an expert to the tray"])];
-  const { run, steering } = useQuery(showcaseQuery).data?.showcase?.session ?? {};
+  const saved = useSavedSessions({ run })?.flatMap(({ sessions }) => sessions) ?? [];
+  const single = saved.filter((session) => !session.is_chat && session.edits.length === 1);
+  const example = single.find(({ price }) => price !== null) ?? single[0];
   return (
     <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(" and ")}`}>
       <p>
@@ -134,12 +141,12 @@ function NoSweep({ edits, hasPrompt }: { readonly edits: number; readonly hasPro
         Then the prompt is continued at several strengths, beside a random expert. The smallest strength that makes the
         expert’s tokens clearly more probable is suggested, and its side effects can be measured.
       </p>
-      {run !== undefined && steering !== undefined && (
+      {example !== undefined && (
         <LinkButton
           icon="chart"
-          to={pageLinks(run).page("strength", {
-            prompt: steering.prompt ?? "",
-            edits: formatEdits(requestEdits(steering.edits ?? [])),
+          to={pageLinks(example.run).page("strength", {
+            prompt: example.prompt,
+            edits: formatEdits(requestEdits(example.edits)),
           })}
         >
           Measure an example
@@ -326,7 +333,7 @@ function Sample({ result, run, request, samples, shown }: SampleProps) {
   return (
     <p className="sweep-sample dim">
       Dots: {shown} texts, with ± 2 standard errors of the difference. Marks:{" "}
-      {shown === "steered" ? "control" : "steered"} texts. A mark outside the interval is a clear difference.{" "}
+      {shown === "steered" ? "control" : "steered"} texts. A mark outside the interval is a clear difference, from 1 percentage point.{" "}
       {describeSample(request, samples)} The first text per strength is shown.{" "}
       {shown === "steered" && "Texts that are no longer fluent are greyed. "}
       Tokens that the expert promotes here:{" "}
@@ -446,6 +453,7 @@ function SweepResult({ sweep, steeredRun, run, request, edit, at, textsUrl }: Sw
           />
           <p className="dim">
             Click a strength to put it into the tray.
+            {at(0).length > 1 && " At 0, the other edits of the tray stay, so KL is not 0 there."}
             {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
           </p>
         </div>
@@ -497,7 +505,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
         onStop={sweep.status === "working" ? sweep.stop : null}
       />
       {edit === undefined ? (
-        <NoSweep edits={edits.length} hasPrompt={hasPrompt} />
+        <NoSweep run={run} edits={edits.length} hasPrompt={hasPrompt} />
       ) : (
         <section className="strength-sweep" aria-label="Strength sweep">
           <div className="row pane-h wrap">
