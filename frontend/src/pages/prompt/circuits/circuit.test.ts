@@ -88,7 +88,8 @@ test("experts that do no more alone than random ones are said in the claim, what
 test.each([
   [6.5, "weak", "13", "rest is spread over many others"],
   [7, "weak", "25", "rest is spread over many others"],
-  [8, "good", "50", "graph is most of the explanation"],
+  [8, "good", "50", "graph is about half of the explanation"],
+  [9, "good", "75", "graph is most of the explanation"],
 ])("experts that alone lead to %s of 10, from 6, are %s: they explain %s %%", (mean, level, share, conclusion) => {
   const checked = check(0.97, 1);
   const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, mean } });

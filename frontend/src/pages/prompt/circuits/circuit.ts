@@ -130,6 +130,8 @@ export interface Verdict {
   readonly figures: readonly Figure[];
 }
 
+/** Share of what all experts do, from which a graph is most of the explanation. */
+const MOST = 2 / 3;
 const percent = (share: number) => (share < 0.005 ? "none" : `${formatFixed(100 * share, 0)}\u00a0%`);
 const correlationText = (r: number | null) => (r === null ? "too few for r" : `r = ${formatFixed(r, 2)}`);
 
@@ -151,7 +153,7 @@ export function verdict(graph: CircuitGraph, { experts, between, joint, sufficie
   const shown = `${experts.count} of ${formatCount(graph.active)} active experts`;
   const explained = `${shown} explain ${share(mean)} of the ${target}, ${experts.count} random ones ${share(control)}`;
   const claim = isMost
-    ? `${explained}: the graph is most of the explanation`
+    ? `${explained}: the graph is ${(mean - base) / whole < MOST ? "about half" : "most"} of the explanation`
     : isBeyondChance
       ? `${explained}: the rest is spread over many others`
       : `Each effect is real, but ${shown} alone explain no more of the ${target} than random ones`;

@@ -1,4 +1,4 @@
-/** Positions of a circuit's nodes: a column per token, all of one width, a row per layer, the target on top. */
+/** Positions of a circuit's nodes: a column per token, as wide as its boxes, a row per layer, the target on top. */
 
 import type { CircuitGraph } from "@/api/types";
 
@@ -6,8 +6,8 @@ import { tokenText } from "./circuit";
 
 /** Widths in pixels of a box, without its gap. */
 const WIDTH = { min: 116, max: 210 } as const;
-/** Heights of a box with two lines, and with three if it is narrower than `narrow`. */
-const HEIGHT = { two: 38, three: 53, narrow: 160 } as const;
+/** Height of a box, whose name has two lines. */
+const HEIGHT = 38;
 const GAP = 6;
 const ROW_GAP = 14;
 const TARGET = { width: 210, height: 34 } as const;
@@ -84,21 +84,34 @@ export function tokenRuns(graph: CircuitGraph): readonly TokenRun[] {
   return runs;
 }
 
+/** The boxes side by side in each column, of at most `most`: the highest stacks are spread first. */
+function spread(largest: readonly number[], most: number): readonly number[] {
+  const across = largest.map((boxes) => Math.min(boxes, 1));
+  const heights = () => across.map((wide, i) => Math.ceil((largest[i] ?? 0) / Math.max(1, wide)));
+  for (let free = most - across.reduce((sum, wide) => sum + wide, 0); free > 0; free--) {
+    const highest = Math.max(...heights());
+    if (highest < 2) break;
+    const column = heights().indexOf(highest);
+    across[column] = (across[column] ?? 0) + 1;
+  }
+  return heights().map((height, i) => Math.ceil((largest[i] ?? 0) / Math.max(1, height)));
+}
+
 /** `available`: width of the box in pixels; the graph is wider only if its boxes would become too narrow. */
 export function layoutCircuit(graph: CircuitGraph, available: number): Layout {
   const runs = tokenRuns(graph);
   const largest = runs.map(({ cells }) => Math.max(0, ...cells.map(({ length }) => length)));
-  const count = Math.max(1, largest.filter((boxes) => boxes > 0).length);
-  const room = Math.floor((available - (runs.length - count) * LEFT_OUT) / count);
-  // As many boxes side by side as a column holds, and the highest stack needs.
-  const across = Math.max(1, Math.min(Math.floor(room / (WIDTH.min + GAP)), Math.max(...largest)));
-  const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / across) - GAP));
-  const nodeHeight = nodeWidth < HEIGHT.narrow ? HEIGHT.three : HEIGHT.two;
-  const columnWidth = Math.max(across * (nodeWidth + GAP), Math.min(room, across * (WIDTH.max + GAP)));
+  const room = available - largest.filter((boxes) => boxes === 0).length * LEFT_OUT;
+  const across = spread(largest, Math.floor(room / (WIDTH.min + GAP)));
+  const boxes = Math.max(
+    1,
+    across.reduce((sum, wide) => sum + wide, 0),
+  );
+  const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / boxes) - GAP));
   let end = 0;
   const columns = runs.map(({ positions }, i): Column => {
     const text = positions.map((position) => tokenText(graph, position)).join(" ");
-    const width = largest[i] === 0 ? LEFT_OUT : columnWidth;
+    const width = largest[i] === 0 ? LEFT_OUT : (across[i] ?? 1) * (nodeWidth + GAP);
     end += width;
     return { text, label: largest[i] === 0 ? "⋯" : text, x: end - width, width };
   });
@@ -110,20 +123,20 @@ export function layoutCircuit(graph: CircuitGraph, available: number): Layout {
   const rows: Row[] = [{ title: "Target", y: 0, height: TARGET.height }];
   let y = TARGET.height + ROW_GAP;
   graphLayers(graph).forEach(({ layer }, row) => {
-    const stack = Math.max(...runs.map(({ cells }) => Math.ceil((cells[row]?.length ?? 0) / across)));
-    const height = stack * (nodeHeight + GAP) - GAP;
+    const lines = runs.map(({ cells }, i) => Math.ceil((cells[row]?.length ?? 0) / Math.max(1, across[i] ?? 1)));
+    const height = Math.max(...lines) * (HEIGHT + GAP) - GAP;
     runs.forEach(({ cells }, i) => {
       const indices = cells[row] ?? [];
       const column = columns[i];
       if (column === undefined) return;
-      const perLine = Math.ceil(indices.length / Math.max(1, Math.ceil(indices.length / across)));
+      const perLine = Math.ceil(indices.length / Math.max(1, lines[i] ?? 1));
       indices.forEach((index, number) => {
         placed.push({
           index,
           x: column.x + column.width / 2 + ((number % perLine) - (perLine - 1) / 2) * (nodeWidth + GAP),
-          y: y + nodeHeight / 2 + Math.floor(number / perLine) * (nodeHeight + GAP),
+          y: y + HEIGHT / 2 + Math.floor(number / perLine) * (HEIGHT + GAP),
           width: nodeWidth,
-          height: nodeHeight,
+          height: HEIGHT,
         });
       });
     });

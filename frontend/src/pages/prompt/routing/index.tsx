@@ -168,7 +168,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         run={run}
         draft={draft}
         placeholder="Type or paste a text"
-        action="Route"
+        action={view === "texts" ? "Compare" : "Route"}
         onSubmit={() => (draft.text === prompt ? void refetch() : draft.commit())}
         onExample={(example) => choose(sentencePrompt(example))}
         second={view === "texts" && <SecondPrompt run={run} params={params} setParams={setParams} />}

@@ -84,6 +84,7 @@ function Finding({ predicted, columns, rows }: FindingProps) {
     <p className="finding">
       {best !== undefined && at !== undefined && (
         <>
+          {best !== bySize[0] && "The strongest with a clear label: "}
           <FoundExpert info={best.info}>{best.expert}</FoundExpert> stands out on <TokenChip text={at.token.text} />:
           activation {formatFixed(best.largest, 1)}.{" "}
         </>

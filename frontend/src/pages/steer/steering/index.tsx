@@ -183,6 +183,7 @@ function useSteering(run: RunSummary, view: View) {
     generation: generator.generation,
     maxTokens: params.tokens,
     edits: edits.length,
+    price: useQuery(priceQuery(run.name, edits.map(toHttpEdit))).data ?? null,
     lock: params.lock,
     onLock: (lock: SteeringParams["lock"]) => setParams({ lock }),
     onGenerate: generate,

@@ -13,6 +13,7 @@ import { useIsNarrow } from "@/hooks/use-size";
 import { formatCount, formatPlural } from "@/lib/text/format";
 import { continuationPrompt, lastMessage } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
+import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
 import { FindPane } from "./find/find-pane";
 import type { SteeringPageState } from "./index";
@@ -48,6 +49,8 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
   const message = lastMessage(params.turns);
   const [isOpen, setOpen] = useState(false);
   const isNarrow = useIsNarrow();
+  // Edits alone are enough to generate.
+  const hasExample = action === "Generate" && state.edits.length > 0;
   const isFinding = isOpen || params.wanted + params.unwanted !== "" || (state.edits.length === 0 && !isNarrow);
   return (
     <>
@@ -56,9 +59,10 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
           <PromptRow
             run={run}
             draft={draft}
-            placeholder="Type a prompt to continue"
+            placeholder={hasExample ? STEER_PROMPT : "Type a prompt to continue"}
+            hasExample={hasExample}
             action={action}
-            onSubmit={onSubmit}
+            onSubmit={hasExample && draft.text === "" ? () => choose(STEER_PROMPT) : onSubmit}
             onExample={(example) => choose(continuationPrompt(example))}
             onStop={onStop}
           >

@@ -2,7 +2,7 @@
 
 import "./difference.css";
 
-import { useMemo } from "react";
+import { Fragment, useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
@@ -22,6 +22,7 @@ import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import {
   alignRoutings,
   changedWords,
+  clearFirst,
   type DifferenceRow,
   differenceRows,
   firstDifference,
@@ -129,11 +130,6 @@ function Finding({ run, total, rows, pairs }: FindingProps) {
     pairs === null
       ? [{ a: "First text", b: "second text", less: firstOf(-1), more: firstOf(1) }]
       : changedWords(pairs, rows);
-  const told = ({ row, value }: { readonly row: DifferenceRow; readonly value: number }) => (
-    <FoundExpert info={row.info}>
-      {row.expert}, {formatSigned(value, 1)}
-    </FoundExpert>
-  );
   return (
     <div className="finding" role="status">
       <p>
@@ -141,13 +137,19 @@ function Finding({ run, total, rows, pairs }: FindingProps) {
         {words.length > MAX_WORDS && `The first ${MAX_WORDS} of ${words.length} changes:`}
       </p>
       {rows.length > 0 &&
-        words.slice(0, MAX_WORDS).map(({ a, b, less, more }, i) => (
+        clearFirst(words.slice(0, MAX_WORDS)).map(({ a, b, told }, i) => (
           <p key={i}>
             <span className="mono down">{a || "nothing"}</span> → <span className="mono up">{b || "nothing"}</span>:{" "}
-            {less !== undefined && <>less {told(less)}</>}
-            {less !== undefined && more !== undefined && ", "}
-            {more !== undefined && <>more {told(more)}</>}
-            {less === undefined && more === undefined && "no shown expert differs"}.
+            {told.map(({ row, value }, order) => (
+              <Fragment key={row.expert}>
+                {order > 0 && ", "}
+                {value < 0 ? "less" : "more"}{" "}
+                <FoundExpert info={row.info}>
+                  {row.expert}, {formatSigned(value, 1)}
+                </FoundExpert>
+              </Fragment>
+            ))}
+            {told.length === 0 && "no shown expert differs"}.
           </p>
         ))}
     </div>

@@ -181,6 +181,18 @@ export function changedWords(pairs: readonly TokenPair[], rows: readonly Differe
   });
 }
 
+/** The changes as they are told: of experts and of words, those with a clear label first. */
+export function clearFirst(words: readonly ChangedWords[]) {
+  const clarity = (told: readonly ChangedExpert[]) =>
+    Number(told.some(({ row: { info } }) => info !== undefined && isNamed(info)));
+  return words
+    .map(({ a, b, less, more }) => ({
+      ...{ a, b },
+      told: [less, more].filter((one) => one !== undefined).toSorted((x, y) => clarity([y]) - clarity([x])),
+    }))
+    .toSorted((x, y) => clarity(y.told) - clarity(x.told));
+}
+
 /** The first rows as a map of the pairs, for a snapshot. */
 export function sharedDifference(run: string, pairs: readonly TokenPair[], rows: readonly DifferenceRow[]) {
   const map = rows.slice(0, MAX_SHARED).map(({ expert, cells }) => ({

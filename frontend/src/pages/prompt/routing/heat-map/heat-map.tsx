@@ -250,7 +250,7 @@ function HeatHead({ columns, window, ranking, locked, predicted }: HeatHeadProps
 }
 
 /** Width in pixels of the labels: what the tokens leave, or the usual width if they leave too little and scroll. */
-const LABELS = { min: 170, usual: 214, max: 520 } as const;
+const LABELS = { min: 170, usual: 214 } as const;
 const SUMS = 66;
 
 interface HeatMapProps {
@@ -333,7 +333,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const available = useWidth(box);
   const { window, onScroll } = useColumnWindow(box, offsets, available);
   const free = available - (offsets.at(-1) ?? 0) - SUMS;
-  const labels = free < LABELS.min ? LABELS.usual : Math.min(LABELS.max, free);
+  const labels = free < LABELS.min ? LABELS.usual : free;
   const locked = lock?.position ?? null;
   const numActive = locked === null ? -1 : rows.findIndex(({ cells }) => !cells.has(locked));
   useScrollToLock(box, offsets, locked === null ? -1 : columns.findIndex(({ position }) => position === locked));

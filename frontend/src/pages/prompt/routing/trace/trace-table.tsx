@@ -11,7 +11,7 @@ import { Promoted, wordsFirst } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
-import { formatProbability } from "@/lib/text/format";
+import { formatFixed, formatProbability } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";
 import { CellTip, ColumnTip, heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
 import { type Column, columnText, type HeatRow, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
@@ -89,7 +89,7 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
         <ExpertName info={row.info} />
       </span>
       <small className="mono">{row.expert}</small>
-      {amount !== undefined && <em className="num">{fedPercent(amount)}</em>}
+      <em className="num">{amount === undefined ? formatFixed(cell.activation, 1) : fedPercent(amount)}</em>
     </button>
   );
 }
@@ -158,18 +158,20 @@ function useCellWidth(box: RefObject<HTMLElement | null>, { columns, current }: 
     if (box.current === null || head == null || width === 0) return;
     const { scrollLeft, clientWidth } = box.current;
     const first = head.offsetLeft - CELL.head;
-    const last = head.offsetLeft + head.offsetWidth - clientWidth;
+    const step = head.offsetWidth + CELL.gap;
+    // To whole cells.
+    const last = Math.ceil((first + CELL.head + head.offsetWidth - clientWidth) / step) * step;
     if (first < scrollLeft) box.current.scrollTo({ left: last <= 0 ? 0 : first });
     else if (last > scrollLeft) box.current.scrollTo({ left: last });
   }, [box, current, width]);
-  return cellWidth(width - CELL.gap, columns.length, isNarrow ? CELL.narrow : CELL.min);
+  return cellWidth(width, columns.length, isNarrow ? CELL.narrow : CELL.min);
 }
 
 export function TraceTable(props: TraceTableProps) {
   const { columns, layers, predicted, current, chosen, fed } = props;
   const events = useEvents(props);
   const box = useRef<HTMLDivElement>(null);
-  const width = CELL.head + CELL.gap + columns.length * (useCellWidth(box, props) + CELL.gap);
+  const width = CELL.head + columns.length * (useCellWidth(box, props) + CELL.gap);
   const cells = (render: (position: number) => ReactNode) =>
     columns.map(({ position }) => <td key={position}>{render(position)}</td>);
   return (

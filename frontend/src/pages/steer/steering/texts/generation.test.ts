@@ -13,6 +13,7 @@ import {
   isGrowing,
   isRunning,
   meanKl,
+  raisedWords,
   NO_GENERATION,
   reduceEvents,
   requested,
@@ -62,6 +63,21 @@ describe("a generation", () => {
     expect(state.steered.continuations[0]?.pieces[1]).toEqual({ index: 1, id: 1, text: " may", value: 1.5 });
     expect(meanKl(state.steered)).toBe(0.5);
     expect(meanKl(NO_GENERATION.steered)).toBeNull();
+  });
+
+  it("tells the whole words that the edits raised most", () => {
+    const words = [
+      [" boy", 2],
+      [" gre", 9],
+      ["w", 9],
+      [" as", 3],
+      [" Child", 4],
+      [",", 5],
+      [" saw", 0.5],
+      [" boy", 1],
+    ] as const;
+    const tokens = words.map(([text, value], i) => token("steered", i, text, { delta_log_probability: value }));
+    expect(raisedWords(reduceEvents(NO_GENERATION, tokens, 1).steered)).toEqual(["child", "boy"]);
   });
 
   it("does not copy a variant without new tokens", () => {

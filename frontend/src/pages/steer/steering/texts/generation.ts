@@ -178,6 +178,21 @@ export function meanKl({ continuations, storedKl = null }: VariantText): number 
   return tokens.length === 0 ? storedKl : tokens.reduce((sum, token) => sum + token.kl, 0) / tokens.length;
 }
 
+const MAX_RAISED = 3;
+/** Words of fewer letters tell little. */
+const WORD = /^ \p{L}{3,}$/u;
+
+/** The whole words of the texts whose log-probability the edits raised most, by at least 1 nat. */
+export function raisedWords({ continuations }: VariantText): readonly string[] {
+  const raised = continuations
+    .flatMap(({ pieces }) =>
+      pieces.filter(({ text }, i) => WORD.test(text) && !/^\p{L}/u.test(pieces[i + 1]?.text ?? "")),
+    )
+    .filter(({ value }) => (value ?? 0) >= 1)
+    .toSorted((a, b) => (b.value ?? 0) - (a.value ?? 0));
+  return [...new Set(raised.map(({ text }) => text.trim().toLowerCase()))].slice(0, MAX_RAISED);
+}
+
 /** The text without its end-of-text token. */
 export function continuationText({ tokens, pieces }: Continuation = EMPTY): string {
   return pieces.flatMap(({ text }, i) => (tokens[i]?.reason === "end-of-text" ? [] : text)).join("");

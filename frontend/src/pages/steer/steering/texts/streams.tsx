@@ -5,7 +5,7 @@ import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "re
 
 import { ApiError, NO_RESPONSE } from "@/api/http";
 import { healthQuery } from "@/api/queries";
-import type { Variant } from "@/api/types";
+import type { EditPrice, Variant } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { ChangeTip, StreamTip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -18,6 +18,7 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
+import { describeCost } from "@/pages/steer/steering/edit-notes";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 
 import {
@@ -30,6 +31,7 @@ import {
   isGrowing,
   isRunning,
   meanKl,
+  raisedWords,
 } from "./generation";
 
 /** End of the colour scale in nats. */
@@ -159,6 +161,8 @@ interface StreamsProps {
   readonly maxTokens: number;
   /** Number of edits of the steered text. */
   readonly edits: number;
+  /** Their side effects; null until they are measured. */
+  readonly price: EditPrice | null;
   readonly lock: SteeringLock | null;
   readonly onLock: (lock: SteeringLock | null) => void;
   readonly onGenerate: () => void;
@@ -196,30 +200,43 @@ function useChatEnd({ baseline, steered }: Generation, isChat: boolean) {
 /** Mean KL below which the edits hardly change the text, in nats per token. */
 const SMALL_KL = 0.1;
 
-export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, onGenerate, history }: StreamsProps) {
+/** The finding: the words that the edits raised, how far the texts are apart, and what the edits cost elsewhere. */
+function Finding({ generation, edits, price }: Pick<StreamsProps, "generation" | "edits" | "price">) {
+  const kl = meanKl(generation.steered);
+  const words = raisedWords(generation.steered);
+  return (
+    <p className="finding grow">
+      {kl !== null && !generation.isOutdated && (
+        <>
+          {words.length > 0 && <b>{words.map((word) => `“${word}”`).join(", ")} </b>}
+          {words.length > 0 && "more likely; "}
+          <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token
+          {edits > 0 && kl < SMALL_KL && ": a small effect"}
+          {edits > 0 && <>; side effects {price === null ? "not measured" : `on other text: ${describeCost(price)}`}</>}
+        </>
+      )}
+    </p>
+  );
+}
+
+export function Streams(props: StreamsProps) {
+  const { generation, prompt, maxTokens, edits, price, lock, onLock, onGenerate, history } = props;
   const [hovered, setHovered] = useState<Hovered | null>(null);
   useShortcut("release", () => onLock(null), lock !== null);
   const scrolled = useChatEnd(generation, history !== undefined);
   const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock };
-  const kl = meanKl(generation.steered);
   return (
     <div className={history === undefined ? "streams" : "streams of-chat"}>
       {generation.failure !== null && <Failed failure={generation.failure} onRetry={onGenerate} />}
       {(generation.failure === null || hasBothTexts(generation)) && (
         <>
           <div className="row wrap stream-head">
+            <Finding generation={generation} edits={edits} price={price} />
             <RampLegend
               kind="diverging"
               low={`Change of log p by the edits, nats: −${SCALE_LIMIT}`}
               high={`+${SCALE_LIMIT}`}
             />
-            <span className="grow" />
-            {kl !== null && !generation.isOutdated && (
-              <span className="dim">
-                <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token
-                {edits > 0 && kl < SMALL_KL && ": a small effect"}
-              </span>
-            )}
           </div>
           {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling a chat needs keyboard focus */}
           <div className="stream-panes" tabIndex={history === undefined ? undefined : 0} {...scrolled}>
