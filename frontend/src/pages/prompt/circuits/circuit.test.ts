@@ -95,14 +95,14 @@ test.each([
   const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, mean } });
   expect(found.level).toBe(level);
   expect(found.claim).toBe(
-    `20 of 90 active experts explain ${share}\u00a0% of the prediction, 20 random ones 10\u00a0%: the ${conclusion}`,
+    `20 of 90 active experts explain ${share}\u00a0% of what all add to the prediction (+4.00), 20 random ones 10\u00a0%: the ${conclusion}`,
   );
 });
 
 test("a share that is not above zero is none", () => {
   const checked = check(0.97, 1);
   const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, control: 5.9 } });
-  expect(found.claim).toContain("50\u00a0% of the prediction, 20 random ones none: ");
+  expect(found.claim).toContain("50\u00a0% of what all add to the prediction (+4.00), 20 random ones none: ");
 });
 
 test("each figure is a change of the target, and its share of what all experts do", () => {

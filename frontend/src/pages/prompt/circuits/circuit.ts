@@ -151,7 +151,7 @@ export function verdict(graph: CircuitGraph, { experts, between, joint, sufficie
   const isMost = isBeyondChance && (mean - base) / whole >= most;
   const target = graph.target.kind === "expert" ? "activation" : "prediction";
   const shown = `${experts.count} of ${formatCount(graph.active)} active experts`;
-  const explained = `${shown} explain ${share(mean)} of the ${target}, ${experts.count} random ones ${share(control)}`;
+  const explained = `${shown} explain ${share(mean)} of what all add to the ${target} (${formatSigned(whole)}), ${experts.count} random ones ${share(control)}`;
   const claim = isMost
     ? `${explained}: the graph is ${(mean - base) / whole < MOST ? "about half" : "most"} of the explanation`
     : isBeyondChance

@@ -265,7 +265,7 @@ function Steering({ run, view, textsRef }: SteeringProps) {
               onStop={isRunning(generation) ? generator.stop : null}
             />
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-              <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={state.choose} />
+              <EmptyPrompt run={run} isTyped={draft.text.trim() !== "" || edits.length > 0} onChoose={state.choose} />
             ) : (
               <Streams {...state.streamProps} prompt={params.prompt} />
             )}

@@ -181,7 +181,7 @@ export function changedWords(pairs: readonly TokenPair[], rows: readonly Differe
   });
 }
 
-/** The changes as they are told: of experts and of words, those with a clear label first. */
+/** Changes in the order of the finding: experts, and words, with a clear label first. */
 export function clearFirst(words: readonly ChangedWords[]) {
   const clarity = (told: readonly ChangedExpert[]) =>
     Number(told.some(({ row: { info } }) => info !== undefined && isNamed(info)));
