@@ -174,21 +174,25 @@ def test_a_prompt_without_edits_waits_for_generate(page: Page) -> None:
 
 def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
     page.goto("/steering?run=demo-l3-k16")
+    posted: list[str] = []
+    page.on("request", lambda request: posted.append(f"{request.method} {request.url}"))
+    prompt = page.get_by_role("textbox", name="Prompt")
+    prompt.press("Control+Enter")  # nothing to continue
     edits = page.get_by_role("region", name="Edits")
     suggestion = edits.get_by_role("list").get_by_role("button", name="in the tray").first
     name = suggestion.get_attribute("aria-label") or ""
     suggestion.click()
     expert = int(name.split()[1])
     expect(card(page, expert)).to_be_visible()
-    posted: list[str] = []
-    page.on("request", lambda request: posted.append(f"{request.method} {request.url}"))
-    page.get_by_role("textbox", name="Prompt").press("Control+Enter")  # nothing to continue
+    assert not [each for each in posted if each.startswith("POST") and "steering" in each]
+    prompt.press("Control+Enter")  # what the empty box shows
+    expect(prompt).to_have_value("When I opened the door, I saw")
+    expect(page.get_by_role("group", name="Steered text")).not_to_be_empty()
     card(page, expert).get_by_role("radio", name="ablate").click()
     expect(card(page, expert).get_by_role("slider")).to_have_count(0)
     expect(page).to_have_url(re.compile(rf"edits={expert}(:|%3A)ablate"))
     card(page, expert).get_by_role("button", name="from the tray").click()
     expect(page.get_by_text("The tray is empty.")).to_be_visible()
-    assert not [each for each in posted if each.startswith("POST") and "steering" in each]
 
 
 CHAT = f"turns={quote(json.dumps([['user', 'The little girl']]))}&edits={ANSWERING}:add:4&tokens=8"

@@ -55,6 +55,12 @@ test.each([340, 640, 980])(
   },
 );
 
+test("the highest stack takes the width that other columns do not need", () => {
+  const experts = [...Array.from({ length: 7 }, (_, i) => expert(2, 4, i)), expert(1, 2, 8)];
+  const { nodes } = layoutCircuit(circuit(5, experts), 980);
+  expect(new Set(nodes.slice(1, 8).map(({ y }) => y)).size).toBe(2);
+});
+
 test("a graph of many tokens is wider than its box, so that its boxes stay legible", () => {
   const { nodes, width } = layoutCircuit(
     circuit(

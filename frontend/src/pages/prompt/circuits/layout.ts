@@ -84,30 +84,19 @@ export function tokenRuns(graph: CircuitGraph): readonly TokenRun[] {
   return runs;
 }
 
-/** The boxes side by side in each column, of at most `most`: the highest stacks are spread first. */
-function spread(largest: readonly number[], most: number): readonly number[] {
-  const across = largest.map((boxes) => Math.min(boxes, 1));
-  const heights = () => across.map((wide, i) => Math.ceil((largest[i] ?? 0) / Math.max(1, wide)));
-  for (let free = most - across.reduce((sum, wide) => sum + wide, 0); free > 0; free--) {
-    const highest = Math.max(...heights());
-    if (highest < 2) break;
-    const column = heights().indexOf(highest);
-    across[column] = (across[column] ?? 0) + 1;
-  }
-  return heights().map((height, i) => Math.ceil((largest[i] ?? 0) / Math.max(1, height)));
-}
-
 /** `available`: width of the box in pixels; the graph is wider only if its boxes would become too narrow. */
 export function layoutCircuit(graph: CircuitGraph, available: number): Layout {
   const runs = tokenRuns(graph);
   const largest = runs.map(({ cells }) => Math.max(0, ...cells.map(({ length }) => length)));
   const room = available - largest.filter((boxes) => boxes === 0).length * LEFT_OUT;
-  const across = spread(largest, Math.floor(room / (WIDTH.min + GAP)));
-  const boxes = Math.max(
-    1,
-    across.reduce((sum, wide) => sum + wide, 0),
-  );
-  const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / boxes) - GAP));
+  // Side by side in a column: as many as make the highest stack lowest.
+  const most = Math.floor(room / (WIDTH.min + GAP));
+  const spread = (stack: number) => largest.map((boxes) => Math.ceil(boxes / stack));
+  const sum = (counts: readonly number[]) => counts.reduce((total, count) => total + count, 0);
+  let stack = 1;
+  while (sum(spread(stack)) > most && stack < Math.max(...largest)) stack++;
+  const across = spread(stack);
+  const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / Math.max(1, sum(across))) - GAP));
   let end = 0;
   const columns = runs.map(({ positions }, i): Column => {
     const text = positions.map((position) => tokenText(graph, position)).join(" ");

@@ -22,7 +22,6 @@ import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import {
   alignRoutings,
   changedWords,
-  clearFirst,
   type DifferenceRow,
   differenceRows,
   firstDifference,
@@ -122,25 +121,20 @@ const MAX_WORDS = 5;
 /** The finding: how many experts differ; for each changed word, or each whole text, an expert that it activates more. */
 function Finding({ run, total, rows, pairs }: FindingProps) {
   const count = `${formatPlural(total, "expert")} of layer ${run.layer} ${total === 1 ? "differs" : "differ"}.`;
-  const firstOf = (side: 1 | -1) => {
-    const row = rows.find(({ change }) => change * side > 0);
-    return row && { row, value: row.change };
-  };
-  const words =
-    pairs === null
-      ? [{ a: "First text", b: "second text", less: firstOf(-1), more: firstOf(1) }]
-      : changedWords(pairs, rows);
+  const whole = [-1, 1].flatMap((side) => rows.find(({ change }) => change * side > 0) ?? []);
+  const told = whole.map((row) => ({ row, value: row.change }));
+  const words = pairs === null ? [{ a: "First text", b: "second text", told }] : changedWords(pairs, rows);
   return (
     <div className="finding" role="status">
       <p>
         <b>{count}</b> {rows.length === 0 && "Both texts activate the same experts equally strongly."}
-        {words.length > MAX_WORDS && `The first ${MAX_WORDS} of ${words.length} changes:`}
+        {words.length > MAX_WORDS && `${MAX_WORDS} of ${words.length} changes:`}
       </p>
       {rows.length > 0 &&
-        clearFirst(words.slice(0, MAX_WORDS)).map(({ a, b, told }, i) => (
+        words.slice(0, MAX_WORDS).map(({ a, b, told: experts }, i) => (
           <p key={i}>
             <span className="mono down">{a || "nothing"}</span> → <span className="mono up">{b || "nothing"}</span>:{" "}
-            {told.map(({ row, value }, order) => (
+            {experts.map(({ row, value }, order) => (
               <Fragment key={row.expert}>
                 {order > 0 && ", "}
                 {value < 0 ? "less" : "more"}{" "}
@@ -149,7 +143,7 @@ function Finding({ run, total, rows, pairs }: FindingProps) {
                 </FoundExpert>
               </Fragment>
             ))}
-            {told.length === 0 && "no shown expert differs"}.
+            {experts.length === 0 && "no shown expert differs"}.
           </p>
         ))}
     </div>

@@ -139,13 +139,16 @@ interface ChangedExpert {
   readonly value: number;
 }
 
-/** Neighbouring tokens that differ, as text, and the expert that each text activates more than the other. */
+/** Neighbouring tokens that differ, as text, and the experts that each text activates more than the other. */
 interface ChangedWords {
   readonly a: string;
   readonly b: string;
-  readonly less: ChangedExpert | undefined;
-  readonly more: ChangedExpert | undefined;
+  /** One with a clear label first. */
+  readonly told: readonly ChangedExpert[];
 }
+
+const clarity = (told: readonly ChangedExpert[]) =>
+  Number(told.some(({ row: { info } }) => info !== undefined && isNamed(info)));
 
 const textOf = (pairs: readonly TokenPair[], side: "a" | "b") => pairs.map((pair) => pair[side]?.text ?? "").join("");
 
@@ -161,7 +164,7 @@ function tellingOf(rows: readonly DifferenceRow[], columns: readonly number[], s
   return found.find(({ row, size }) => size >= least && row.info !== undefined && isNamed(row.info)) ?? found[0];
 }
 
-/** Each stretch of tokens that differ. `rows`: by score on aligned tokens. */
+/** Each stretch of tokens that differ, those with a clear label first. `rows`: by score on aligned tokens. */
 export function changedWords(pairs: readonly TokenPair[], rows: readonly DifferenceRow[]): readonly ChangedWords[] {
   const stretches: number[][] = [];
   pairs.forEach(({ a, b }, index) => {
@@ -170,27 +173,17 @@ export function changedWords(pairs: readonly TokenPair[], rows: readonly Differe
     if (last?.at(-1) === index - 1) last.push(index);
     else stretches.push([index]);
   });
-  return stretches.map((columns) => {
+  const words = stretches.map((columns): ChangedWords => {
     const differing = columns.flatMap((column) => pairs[column] ?? []);
     return {
       a: textOf(differing, "a").trim(),
       b: textOf(differing, "b").trim(),
-      less: tellingOf(rows, columns, -1),
-      more: tellingOf(rows, columns, 1),
+      told: ([-1, 1] as const)
+        .flatMap((sign) => tellingOf(rows, columns, sign) ?? [])
+        .toSorted((x, y) => clarity([y]) - clarity([x])),
     };
   });
-}
-
-/** Changes in the order of the finding: experts, and words, with a clear label first. */
-export function clearFirst(words: readonly ChangedWords[]) {
-  const clarity = (told: readonly ChangedExpert[]) =>
-    Number(told.some(({ row: { info } }) => info !== undefined && isNamed(info)));
-  return words
-    .map(({ a, b, less, more }) => ({
-      ...{ a, b },
-      told: [less, more].filter((one) => one !== undefined).toSorted((x, y) => clarity([y]) - clarity([x])),
-    }))
-    .toSorted((x, y) => clarity(y.told) - clarity(x.told));
+  return words.toSorted((x, y) => clarity(y.told) - clarity(x.told));
 }
 
 /** The first rows as a map of the pairs, for a snapshot. */
