@@ -205,7 +205,7 @@ function Finding({ generation, edits, price }: Pick<StreamsProps, "generation" |
   const kl = meanKl(generation.steered);
   const words = raisedWords(generation.steered);
   return (
-    <p className="finding grow">
+    <p className="finding">
       {kl !== null && !generation.isOutdated && (
         <>
           {words.length > 0 && <b>{words.map((word) => `“${word}”`).join(", ")} </b>}
