@@ -1,5 +1,7 @@
 """The bundled demo's folder and database, which is shipped compressed and unpacked on first use."""
 
+from __future__ import annotations
+
 import json
 import lzma
 import os
