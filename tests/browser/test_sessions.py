@@ -64,6 +64,10 @@ def test_a_session_of_the_demo_can_be_opened(page: Page, site: Site) -> None:
     default, steered = texts(page)
     assert steered != default
     expect(page.get_by_role("status").filter(has_text="Session")).to_contain_text(shipped[0])
+    opened = page.url
+    page.goto(f"/steering?run={site.run}&session={opened.split('session=')[1].split('&')[0]}")
+    expect(page).to_have_url(opened)
+    assert texts(page) == (default, steered)
 
 
 def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:

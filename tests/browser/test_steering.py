@@ -242,6 +242,18 @@ def test_a_second_turn_continues_two_chats_without_showing_the_template(chats: P
     assert sorted(histories) == [(0, original.strip()), (1, steered.strip())]
 
 
+def test_the_code_of_a_chat_waits_for_its_text(chats: Page) -> None:
+    held: list[Route] = []
+    chats.route("**/api/runs/*/routing", lambda route: held.append(route))
+    chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
+    expect(pane(chats, "Steered").get_by_role("listitem")).to_have_count(1)
+    code = chats.get_by_role("region", name="Use this in code")
+    expect(code).to_have_count(0)
+    for route in held:
+        _continue_turns_as_text(route)
+    expect(code).to_contain_text("The little girl")
+
+
 def test_a_message_is_sent_after_the_answers_that_it_came_too_early_for(chats: Page) -> None:
     held: list[Route] = []
     chats.route("**/api/runs/*/steering", lambda route: held.append(route))

@@ -13,6 +13,7 @@ import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { usePromptDraft } from "@/components/prompt/prompt-box";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
+import { sessionUrl } from "@/components/runs/page-links";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
 import { EmptyState } from "@/components/ui/states";
@@ -308,7 +309,12 @@ export default function SteeringPage() {
   const { pathname, search } = useLocation();
   const textsRef = useRef<SessionResult | null>(null);
   const view = VIEW_OF[pathname] ?? "text";
-  const isChat = new URLSearchParams(search).has("turns");
+  const address = new URLSearchParams(search);
+  const isChat = address.has("turns");
+  const session = address.get("session");
+  // The address of a session alone: it has the rest.
+  if (session && view !== "sessions" && !["prompt", "turns", "edits"].some((name) => address.has(name)))
+    return <Navigate replace to={sessionUrl(session)} />;
   if (view === "text" && isChat) return <Navigate replace to={`/chat${search}`} />;
   if (view === "chat" && !isChat) return <Navigate replace to={chatUrl(search)} />;
   return (

@@ -333,8 +333,8 @@ function Sample({ result, run, request, samples, shown }: SampleProps) {
   return (
     <p className="sweep-sample dim">
       Dots: {shown} texts, with ± 2 standard errors of the difference. Marks:{" "}
-      {shown === "steered" ? "control" : "steered"} texts. A mark outside the interval is a clear difference, from 1 percentage point.{" "}
-      {describeSample(request, samples)} The first text per strength is shown.{" "}
+      {shown === "steered" ? "control" : "steered"} texts. A mark outside the interval is a clear difference, from 1
+      percentage point. {describeSample(request, samples)} The first text per strength is shown.{" "}
       {shown === "steered" && "Texts that are no longer fluent are greyed. "}
       Tokens that the expert promotes here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (

@@ -182,8 +182,8 @@ function Failed({ failure, onRetry }: { readonly failure: string; readonly onRet
   return <ErrorState error={new ApiError("generation", failure, 0)} onRetry={onRetry} />;
 }
 
-/** Keeps the end of a chat in view while it grows, unless the user has scrolled up. */
-function useChatEnd({ baseline, steered }: Generation, isChat: boolean) {
+/** Keeps the end of a chat in view while it grows, unless the user has scrolled up. A stored one is read from its start. */
+function useChatEnd({ baseline, steered, status }: Generation, isChat: boolean) {
   const box = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   const onScroll = () => {
@@ -192,8 +192,8 @@ function useChatEnd({ baseline, steered }: Generation, isChat: boolean) {
     isAtEnd.current = scrollHeight - scrollTop - clientHeight < AUTO_SCROLL_DISTANCE;
   };
   useLayoutEffect(() => {
-    if (isChat && isAtEnd.current) box.current?.scrollTo({ top: box.current.scrollHeight });
-  }, [baseline, steered, isChat]);
+    if (isChat && isAtEnd.current && status !== "stored") box.current?.scrollTo({ top: box.current.scrollHeight });
+  }, [baseline, steered, status, isChat]);
   return { ref: box, onScroll };
 }
 
