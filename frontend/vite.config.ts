@@ -1,7 +1,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { gzipSync } from "node:zlib";
+import { brotliCompressSync, gzipSync } from "node:zlib";
 
 import react from "@vitejs/plugin-react";
 import type { Plugin } from "vite";
@@ -19,14 +19,16 @@ const oneLanguage: Plugin = {
   load: (id) => (OTHER_LANGUAGE.test(id) ? "export default {}" : null),
 };
 
-/** Adds a gzip copy of each script and style sheet at the highest level, which the server sends as is. */
+/** Adds compressed copies of each script and style sheet, at the highest level, which the server sends as they are. */
 const compressed: Plugin = {
   name: "compressed",
   apply: "build",
   async writeBundle({ dir = "dist" }, bundle) {
     const paths = Object.keys(bundle).filter((name) => /\.(js|css)$/.test(name));
     for (const path of paths.map((name) => join(dir, name))) {
-      await writeFile(`${path}.gz`, gzipSync(await readFile(path), { level: 9 }));
+      const content = await readFile(path);
+      await writeFile(`${path}.gz`, gzipSync(content, { level: 9 }));
+      await writeFile(`${path}.br`, brotliCompressSync(content));
     }
   },
 };

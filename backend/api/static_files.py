@@ -1,5 +1,6 @@
 """Pages: the built frontend, with index.html for every page URL, and the API documentation, generated from OpenAPI."""
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -18,6 +19,9 @@ NOT_BUILT_PAGE = (
     "<!doctype html><html lang='en'><meta charset='utf-8'><title>MxD Explorer</title>"
     f"<p>{NOT_BUILT}</p><p><a href='/docs'>The API</a> works without it.</p></html>"
 )
+
+# Encodings of the copies that the build writes beside scripts and style sheets, the smaller first, and their endings.
+COMPRESSED = {"br": ".br", "gzip": ".gz"}
 
 
 def frontend(folder: Path) -> Mount:
@@ -51,10 +55,9 @@ class _Files(StaticFiles):
                 return HTMLResponse(NOT_BUILT_PAGE, status_code=HTTPStatus.SERVICE_UNAVAILABLE)
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, NOT_BUILT)
         is_lasting = path.startswith("assets/")  # its name has a hash of its content; the build may have compressed it
-        accepts_gzip = is_lasting and "gzip" in Headers(scope=scope).get("accept-encoding", "")
-        is_encoded = accepts_gzip and self.lookup_path(f"{path}.gz")[1] is not None
+        encoding = self._encoding(path, scope) if is_lasting else None
         try:
-            response = await super().get_response(f"{path}.gz" if is_encoded else path, scope)
+            response = await super().get_response(path + COMPRESSED.get(encoding or "", ""), scope)
         except HTTPException as error:
             if error.status_code != HTTPStatus.NOT_FOUND or not is_page:
                 raise
@@ -62,9 +65,16 @@ class _Files(StaticFiles):
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if is_lasting else "no-cache"
         if is_lasting:
             response.headers["Vary"] = "Accept-Encoding"
-        if is_encoded:
-            response.headers["Content-Encoding"] = "gzip"
+        if encoding is not None:
+            response.headers["Content-Encoding"] = encoding
         return response
+
+    def _encoding(self, path: str, scope: Scope) -> str | None:
+        """Return the first encoding of a copy of ``path`` that the client accepts; None if there is none."""
+        offers = [offer.replace(" ", "") for offer in Headers(scope=scope).get("accept-encoding", "").split(",")]
+        accepted = {offer.partition(";")[0] for offer in offers if not re.search(r";q=0(\.0*)?$", offer)}
+        copies = (name for name in COMPRESSED if name in accepted)
+        return next((name for name in copies if self.lookup_path(path + COMPRESSED[name])[1] is not None), None)
 
 
 def docs_page(openapi: Mapping[str, Any]) -> str:

@@ -69,6 +69,19 @@ def test_pages_are_served_as_index_html_and_scripts_as_compressed_at_build(built
     assert again.status_code == 304
     plain = built.get("/assets/main-1a2b.js", headers={"accept-encoding": "identity"})
     assert (plain.text, plain.headers["vary"]) == ("'use strict';", "Accept-Encoding")
+    Path(f"{script}.br").write_bytes(b"built by brotli")
+    for accepted, encoding in (
+        ("gzip, deflate, br, zstd", "br"),
+        ("br", "br"),
+        ("gzip", "gzip"),
+        ("gzip, br;q=0", "gzip"),
+        ("gzip;q=0, br; q=0.0", None),
+    ):
+        with built.stream("GET", "/assets/main-1a2b.js", headers={"accept-encoding": accepted}) as answer:
+            content = b"".join(answer.iter_raw())
+        assert answer.headers.get("content-encoding") == encoding, accepted
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert (content == b"built by brotli") == (encoding == "br"), accepted
 
 
 def test_an_unknown_path_or_method_is_a_json_error(built: TestClient) -> None:
