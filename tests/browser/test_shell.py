@@ -196,6 +196,7 @@ def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
     page.keyboard.press("Home")
     expect(page).to_have_url(re.compile("strength=0"))
     expect(page.get_by_role("group", name="Original text")).not_to_be_empty()
+    expect(page.get_by_role("complementary", name="Original")).to_be_visible()  # also of a generated text
     settle(page)
     assert text.inner_text() not in ("", steered), "the slider's first position changes the text"
     expect(page.get_by_role("region", name=re.compile("^Expert ")).get_by_role("paragraph")).to_have_count(2)
@@ -225,6 +226,8 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         page.goto(f"/?run={site.other_run}")
         expect(page.get_by_role("heading", name="write verse")).to_be_visible()
         expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 2")
+        original = page.get_by_role("complementary", name="Original")
+        expect(original).to_contain_text("One day text at 0")
         page.get_by_role("link", name="use this run").click()
         expect(page).to_have_url(re.compile(rf"run={site.run}\b"))
         expect(page.get_by_role("link", name="use this run")).to_have_count(0)
@@ -233,6 +236,7 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         page.get_by_role("slider").focus()
         page.keyboard.press("Home")
         expect(page.get_by_role("group", name="Original text")).to_have_text("text at 0")
+        expect(original).to_be_visible()
         file.write_text("{}", "utf-8")
         assert "damaged" in page.request.get("/api/showcase").text()
     finally:
@@ -256,7 +260,7 @@ def test_missing_pages_experts_runs_and_sessions_show_errors(page: Page, forgive
     page.get_by_role("link", name="Go to Home").click()
     expect(page.get_by_role("region", name="Steering a text")).to_be_visible()
     page.goto("/experts/99999?run=demo-l3-k16")
-    expect(page.get_by_role("alert")).to_contain_text("99999")
+    expect(page.get_by_role("heading", name="Expert 99999 not found")).to_be_visible()
     page.goto("/experts/first?run=demo-l3-k16")
     expect(page.get_by_role("heading", name="Expert first not found")).to_be_visible()
     page.goto("/runs/no-such-run")

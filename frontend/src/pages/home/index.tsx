@@ -5,7 +5,7 @@ import { type ReactNode, useEffect, useMemo, useState } from "react";
 import { Link } from "react-router";
 
 import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
-import type { Example, RunSummary, ShowcaseText, SteeringRequest } from "@/api/types";
+import type { Example, RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
@@ -14,7 +14,7 @@ import { pageLinks, pickLayerRuns, useComparedLinks, usePageLinks } from "@/comp
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { activeK } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
-import { ChangeTip } from "@/components/tokens/token-chip";
+import { ChangeTip, TokenChip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ShadedText, TokenStrip } from "@/components/tokens/token-text";
 import { hideTip } from "@/components/tokens/tip-layer";
@@ -96,11 +96,14 @@ interface ExpertCardProps {
   readonly examples: readonly Example[] | undefined;
 }
 
-/** An expert of the text: its label and strongest examples. */
+/** Of the most frequent tokens that it fires on. */
+const TOP_TOKENS = 3;
+
+/** An expert of the text: its label, where it fires most often, whatever the label says, and strongest examples. */
 function ExpertCard({ run, expert, examples }: ExpertCardProps) {
   const { data } = useQuery(expertQuery(run, expert));
   if (data === undefined || examples === undefined) return <LoadingState label="Loading expert" rows={4} />;
-  const { row } = data;
+  const { row, ablation } = data;
   return (
     <section className="hero-expert" aria-label={`Expert ${expert}`}>
       <Link to={pageLinks(run).expert(expert)}>
@@ -112,6 +115,19 @@ function ExpertCard({ run, expert, examples }: ExpertCardProps) {
           <ShadedText example={example} before={BEFORE} after={AFTER} largest={row.max_activation} />
         </p>
       ))}
+      <div className="dim">
+        Most often on{" "}
+        {row.top_tokens.slice(0, TOP_TOKENS).map(({ id, text, share }) => (
+          <span key={id}>
+            <TokenChip text={text} /> {formatPercent(share, 0)}&nbsp;%{" "}
+          </span>
+        ))}
+        {ablation !== null && (
+          <>
+            · <Term id="input_dependence">input dependence</Term> {formatPercent(ablation.input_dependence, 0)}&nbsp;%
+          </>
+        )}
+      </div>
     </section>
   );
 }
@@ -139,22 +155,24 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
         index,
         value,
       }));
-      return { pieces, isBusy: false, failure: null, stop };
+      return { pieces, original: undefined, isBusy: false, failure: null, stop };
     }
     const { status, failure } = generation;
-    const pieces = generation[strength === 0 ? "baseline" : "steered"].continuations[0]?.pieces ?? [];
-    return { pieces, isBusy: status === "waiting" || status === "streaming", failure, stop };
+    const piecesOf = (variant: Variant) => generation[variant].continuations[0]?.pieces ?? [];
+    const pieces = piecesOf(strength === 0 ? "baseline" : "steered");
+    return {
+      pieces,
+      original: piecesOf("baseline"),
+      isBusy: status === "waiting" || status === "streaming",
+      failure,
+      stop,
+    };
   }, [stored, generation, strength, stop]);
 }
 
-/** What experts can do and features cannot, with how much of it the shown ones do. */
-function Why({ run, experts }: { readonly run: string; readonly experts: readonly number[] }) {
+/** What experts can do and features cannot. */
+function Why() {
   const compared = useComparedLinks();
-  const shares = useQueries({ queries: experts.map((expert) => expertQuery(run, expert)) }).flatMap(({ data }, i) =>
-    data?.ablation == null
-      ? []
-      : [`${formatPercent(data.ablation.input_dependence, 0)}\u00a0% of what ${experts[i]} writes`],
-  );
   return (
     <p className="hero-why">
       <b>Why experts and not features?</b> A transcoder feature writes one fixed direction; each expert of an{" "}
@@ -162,13 +180,7 @@ function Why({ run, experts }: { readonly run: string; readonly experts: readonl
       <a className="link" href={PAPER_URL}>
         linear map of its own
       </a>
-      , so what it writes can depend on the token
-      {shares.length > 0 && (
-        <>
-          : here, {shares.join(" and ")} (<Term id="input_dependence">input dependence</Term>)
-        </>
-      )}
-      .{" "}
+      , so what it writes can depend on the token.{" "}
       <Link className="link" to={compared.page("evaluate")}>
         What that costs, and where a transcoder is better.
       </Link>
@@ -277,27 +289,27 @@ function useHero({ run, request, edits, texts }: HeroProps) {
     strength,
     shownEdits,
     text,
-    original: prompt === request.prompt ? texts.find((text) => text.strength === 0) : undefined,
+    original: text.original ?? texts.find((each) => each.strength === 0)?.tokens,
     stops: stops[0] ? stops : [initial, NO_TEXTS_END],
   };
 }
 
 interface HeroTextsProps extends Pick<SteeredTextProps, "prompt" | "text"> {
   readonly strength: number;
-  readonly original: ShowcaseText | undefined;
+  readonly original: readonly { readonly text: string }[] | undefined;
 }
 
-/** The steered text, and beside it the stored one without edits. */
+/** The steered text, and the one without edits, which stays at strength 0, so that nothing moves. */
 function HeroTexts({ prompt, text, strength, original }: HeroTextsProps) {
   return (
     <div className="hero-texts">
       <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
-      {original !== undefined && strength > 0 && (
-        <aside className="hero-original ink2">
-          <h2>Without the experts</h2>
+      {original !== undefined && (
+        <aside className="hero-original ink2" aria-label="Original">
+          <h2>Original</h2>
           <p>
             {prompt}
-            {original.tokens.map((token) => token.text).join("")}
+            {original.map((token) => token.text).join("")}
           </p>
         </aside>
       )}
@@ -305,14 +317,14 @@ function HeroTexts({ prompt, text, strength, original }: HeroTextsProps) {
   );
 }
 
-/** The colours, and the run of the example, to which the menu may be set. */
+/** The colours, and the run of the text, to which the menu may be set. */
 function HeroLegend({ run }: { readonly run: string }) {
   const { name } = useCurrentRun();
   return (
     <div className="hero-legend ink2">
       <RampLegend kind="diverging" low="Less likely" high="more likely" />
       <span className="chip">
-        Example: <span className="mono">{run}</span>
+        Run: <span className="mono">{run}</span>
         {name !== run && (
           <>
             {" "}
@@ -379,7 +391,7 @@ function Hero(props: HeroProps) {
           <HeroLegend run={run.name} />
         </div>
         <HeroTexts prompt={prompt} text={text} strength={strength} original={original} />
-        <Why run={run.name} experts={experts} />
+        <Why />
       </div>
     </section>
   );

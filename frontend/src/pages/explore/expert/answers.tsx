@@ -107,10 +107,12 @@ interface WrittenTokensProps {
   /** Null while they are computed: the rows are there already, so that nothing moves when their words come. */
   readonly tokens: readonly TokenEffect[] | null;
   readonly largestChange: number;
+  /** The random expert's largest change, marked on the bars. */
+  readonly random?: number | null | undefined;
   readonly side: "up" | "down";
 }
 
-function WrittenTokens({ title, tokens, largestChange, side }: WrittenTokensProps) {
+function WrittenTokens({ title, tokens, largestChange, random = null, side }: WrittenTokensProps) {
   return (
     <table className={`written ${side}`} data-pending={tokens === null || undefined}>
       <thead>
@@ -127,6 +129,7 @@ function WrittenTokens({ title, tokens, largestChange, side }: WrittenTokensProp
             <td className="what">{token !== undefined && <TokenChip text={token.text} />}</td>
             <td className="bar-cell" aria-hidden="true">
               <i className="bar-mark" style={{ width: `${(100 * Math.abs(token?.change ?? 0)) / largestChange}%` }} />
+              {random !== null && <u style={{ left: `${(100 * random) / largestChange}%` }} />}
             </td>
             <td className="num">{token !== undefined && formatSigned(token.change, 2)}</td>
           </tr>
@@ -171,7 +174,7 @@ interface WrittenProps extends ExpertProps {
 function Written({ run, expert, writes, random, examples, badge, children }: WrittenProps) {
   const links = usePageLinks();
   const changes = [...(writes?.promoted ?? []), ...(writes?.suppressed ?? [])].map((token) => Math.abs(token.change));
-  const largestChange = Math.max(1e-9, ...changes);
+  const largestChange = Math.max(1e-9, random?.largest ?? 0, ...changes);
   const isMeaningless = badge === "no more than a random expert";
   return (
     <section
@@ -190,7 +193,13 @@ function Written({ run, expert, writes, random, examples, badge, children }: Wri
         <span className="note">{examples}</span>
       </div>
       <div className="answer-halves">
-        <WrittenTokens title="Promotes" tokens={writes?.promoted ?? null} largestChange={largestChange} side="up" />
+        <WrittenTokens
+          title="Promotes"
+          tokens={writes?.promoted ?? null}
+          largestChange={largestChange}
+          random={random?.largest}
+          side="up"
+        />
         <WrittenTokens
           title="Suppresses"
           tokens={writes?.suppressed ?? null}
@@ -206,7 +215,7 @@ function Written({ run, expert, writes, random, examples, badge, children }: Wri
         {writes === null && "The same for a random expert …"}
         {random !== null && (
           <span>
-            Random expert{" "}
+            <u aria-hidden="true" /> Random expert{" "}
             <Link className="link" to={links.expert(random.expert)}>
               {random.expert}
             </Link>

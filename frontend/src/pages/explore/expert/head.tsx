@@ -237,7 +237,9 @@ function Label({ run, detail }: ExpertHeadProps) {
     );
   return (
     <>
-      <h1>{label ?? automatic?.label ?? `Expert ${expert}`}</h1>
+      <h1 className={label === null && automatic?.is_clear === false ? "auto-label weak" : undefined}>
+        {label ?? automatic?.label ?? `Expert ${expert}`}
+      </h1>
       <GhostButton icon="edit" shortcut="label" onClick={() => setEditing(true)}>
         {label === null ? "Add label" : "Edit label"}
       </GhostButton>
@@ -259,8 +261,12 @@ function LabelTrust({ row: { label, automatic }, label_matches: matches, label_e
       {f1 !== null && (
         <>
           {": covers "}
-          <Term id="recall">{labelShare(recall)}</Term> of its activations, right on{" "}
-          <Term id="precision">{labelShare(precision)}</Term> of its matches
+          <Term id="recall">{labelShare(recall)}</Term> of its activations
+          {precision !== null && (
+            <>
+              , right on <Term id="precision">{labelShare(precision)}</Term> of its matches
+            </>
+          )}
         </>
       )}
       {matches !== null && (

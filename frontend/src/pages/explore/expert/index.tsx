@@ -1,18 +1,18 @@
 /** One expert: what it fires on, what it writes, what steering with it does, and details. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { memo, useDeferredValue, useMemo } from "react";
+import { memo, useDeferredValue, useMemo, useState } from "react";
 import { Link, useParams } from "react-router";
 
 import { expertQuery, writesQuery } from "@/api/queries";
 import type { ExpertDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { Missing } from "@/components/layout/missing";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { UnfoldButton } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { useIsNarrow } from "@/hooks/use-size";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 import { readTablePosition, RESTORE_POSITION } from "@/pages/explore/experts/table";
@@ -86,7 +86,7 @@ const Details = memo(function Details(props: SectionProps) {
   );
 });
 
-/** What it fires on and writes, texts steered with it, its examples (on phones before those texts), details. */
+/** What it fires on and writes, its examples, texts steered with it (first if the link asks for them), details. */
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
   const [params, setParams] = useUrlState(EXPERT_PARAMS);
   const { row } = detail;
@@ -97,7 +97,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
   );
   const deferredProps = useDeferredValue(sectionProps);
   const all = showsAll(params);
-  const isNarrow = useIsNarrow();
+  const [steersFirst] = useState(params.steer !== "");
   const examples = (
     <section className="expert-examples" aria-label="Examples">
       <TopExamples {...sectionProps} params={{ ...params, all }} />
@@ -114,7 +114,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             <FiresOn run={run} row={row} marker={marker} />
             <Writes run={run.name} detail={detail} />
           </div>
-          {isNarrow && examples}
+          {!steersFirst && examples}
           <SteerHere
             key={row.expert}
             run={run.name}
@@ -122,7 +122,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             prompt={params.steer}
             onPrompt={(steer) => setParams({ steer })}
           />
-          {!isNarrow && examples}
+          {steersFirst && examples}
         </>
       )}
       <Details {...deferredProps} summary={run} />
@@ -132,7 +132,6 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
 
 function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert: number }) {
   const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
-  const links = usePageLinks();
   const queries = useQueryClient();
   const share = () => {
     const writes = queries.getQueryData(writesQuery(run.name, expert).queryKey)?.writes;
@@ -143,9 +142,7 @@ function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert
     return (
       <>
         <h1 className="sr">Expert {expert}</h1>
-        <ErrorState error={error} onRetry={() => void refetch()}>
-          <Link to={links.page("experts")}>All experts of {run.name}</Link>
-        </ErrorState>
+        <ErrorState error={error} onRetry={() => void refetch()} />
       </>
     );
   if (data === undefined) return <LoadingState label="Loading expert" rows={12} />;
@@ -177,12 +174,13 @@ export default function ExpertPage() {
       <PageBar crumbs={[{ label: "Experts", ...backLink }, { label: expert }]} />
       <WithRun>
         {(run) =>
-          /^\d+$/.test(expert) ? (
+          /^\d+$/.test(expert) && Number(expert) < run.num_experts ? (
             <ExpertView run={run} expert={Number(expert)} />
           ) : (
-            <EmptyState title={`Expert ${expert} not found`}>
-              Experts are numbered from 0 to {run.num_experts - 1}.
-            </EmptyState>
+            <Missing title={`Expert ${expert} not found`}>
+              The experts of <span className="mono">{run.name}</span> are numbered from 0 to {run.num_experts - 1}.{" "}
+              <Link to={backLink.to}>All experts</Link>, or search above.
+            </Missing>
           )
         }
       </WithRun>

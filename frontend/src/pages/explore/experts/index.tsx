@@ -11,6 +11,7 @@ import { filtersOf } from "@/components/experts/columns";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copy-button";
 import { EmptyState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-experts";
@@ -60,6 +61,10 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
         onFilter={(among) => setParams({ among }, "push")}
       />
       <FilterBar run={run.name} view={view} onSurprise={surprise} />
+      <p className="label-key dim">
+        <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on
+        held-out tokens; <i>italics</i>: <Term id="weak_label">weak label</Term>
+      </p>
       <ExpertsTable run={run.name} view={view} />
     </>
   );

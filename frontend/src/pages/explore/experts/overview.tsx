@@ -36,7 +36,7 @@ export function overviewFigure(figure: FigureData, experts: ReadonlySet<number>)
       return {
         ...trace,
         x: inPercent(trace.x),
-        marker: { size: 3.5 },
+        marker: { size: 3.5, opacity: 0.5 },
         hovertemplate: "%{customdata[0]} %{text}<br>density %{x:.3f} %, mean activation %{y:.2f}<extra></extra>",
         ...(role === "expert" && experts.size > 0 && { selectedpoints }),
       };
@@ -116,7 +116,7 @@ export function Overview(props: OverviewProps) {
   );
 }
 
-const HEIGHT = { wide: 232, narrow: 190 } as const;
+const HEIGHT = { wide: 320, narrow: 190 } as const;
 const NO_EXPERTS: readonly number[] = [];
 
 function ExpertMap({ run, selected, onSelected, onFilter }: OverviewProps) {

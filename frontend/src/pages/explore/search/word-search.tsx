@@ -18,6 +18,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-size";
 import { useDebouncedValue } from "@/hooks/use-values";
 import { useExpertRowsOf } from "@/hooks/use-experts";
 import type { UrlState } from "@/hooks/use-url-state";
@@ -175,25 +176,29 @@ interface RelatedWordsProps {
 }
 
 function RelatedWords({ words, failure }: RelatedWordsProps) {
+  const isNarrow = useIsNarrow();
+  const explanation = (
+    <>
+      labels, top tokens, words that the language model relates to the text
+      {words !== undefined && words.length > 0 && <i> ({words.slice(0, MAX_WORDS).join(", ")})</i>}, and last text
+      around an example, where an expert may fire on other words.
+    </>
+  );
   return (
-    <p className="ink2" role="status">
+    <div className="ink2" role="status">
       {failure !== null ? (
         messageOf(failure)
       ) : words === undefined ? (
         "Computing related words with the language model…"
+      ) : isNarrow ? (
+        <details>
+          <summary>Best matches first</summary>
+          First {explanation}
+        </details>
       ) : (
-        <>
-          Best matches first: labels, top tokens, words that the language model relates to the text
-          {words.length > 0 && (
-            <>
-              {" "}
-              (<i>{words.slice(0, MAX_WORDS).join(", ")}</i>)
-            </>
-          )}
-          , and last text around an example, where an expert may fire on other words.
-        </>
+        <>Best matches first: {explanation}</>
       )}
-    </p>
+    </div>
   );
 }
 
