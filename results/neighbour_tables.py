@@ -35,7 +35,11 @@ STARTS = {
     "hp": "the same with a linear path (paper's mixing)",
 }
 """Beginning of a run's name -> replacement, in the comparison of a start at examples."""
+LONGER = {kind: STARTS[kind] for kind in ("mxd", TRANSCODER, "stc")} | {
+    f"h{weight}": f"hidden-side MxD from examples, penalty {weight}" for weight in (3, 15)
+}
 RAW_STARTS = "hidden-start.json"
+RAW_LONG = "hidden-start-10m.json"
 COLUMNS = ["model, layer", "replacement", "N", "seeds", *GRID_COLUMNS[GRID_COLUMNS.index("seeds") + 1 :]]
 Runs = list[dict[str, Any]]
 Groups = dict[str, Runs]
@@ -62,6 +66,12 @@ def main() -> None:
         "source": f"computed by results/neighbour_tables.py from results/raw/*/{RAW_STARTS}",
     }
     write(folder / "starts.json", {**facts, **later, "columns": COLUMNS, "rows": rows})
+    rows = [row for place, groups in places(RAW_LONG, LONGER) for row in methods(place, groups, LONGER)]
+    longer = {
+        "tokens": "10,485,760 training tokens; 8,192 held-out tokens",
+        "source": f"computed by results/neighbour_tables.py from results/raw/*/{RAW_LONG}",
+    }
+    write(folder / "longer.json", {**facts, **later, **longer, "columns": COLUMNS, "rows": rows})
     agreement = {
         "measured": "mean cosine of the Jacobian-vector products of a layer and the MLP, with intervals over sequences",
         "tokens": "256 held-out tokens, 8 directions of each kind per token",
@@ -73,8 +83,10 @@ def main() -> None:
 
 def places(raw: str, replacements: Mapping[str, str]) -> Iterator[tuple[str, Groups]]:
     """Each language model and layer, with its runs by replacement."""
-    for folder, model in MODELS.items():
-        runs = json.loads((RESULTS / "raw" / folder / raw).read_text("utf-8"))["runs"]
+    for path, model in ((RESULTS / "raw" / folder / raw, model) for folder, model in MODELS.items()):
+        if not path.exists():  # too long for this language model
+            continue
+        runs = json.loads(path.read_text("utf-8"))["runs"]
         for layer in sorted({run["layer"] for run in runs}):
             names = {kind: f"{kind}-l{layer}-" for kind in replacements}
             groups = {kind: [run for run in runs if run["run"].startswith(name)] for kind, name in names.items()}
