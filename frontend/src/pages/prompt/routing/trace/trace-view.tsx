@@ -150,11 +150,9 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
     const text = columns.find((column) => column.position === position)?.token.text ?? "";
     const found = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert);
     return (
-      <>
-        <FoundExpert info={found?.row.info}>
-          {expert}, layer {layer?.layer}, on <TokenChip text={text} />
-        </FoundExpert>
-      </>
+      <FoundExpert info={found?.row.info}>
+        {expert}, layer {layer?.layer}, on <TokenChip text={text} />
+      </FoundExpert>
     );
   };
   const { cell, fed } = feeds;
