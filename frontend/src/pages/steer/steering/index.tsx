@@ -1,7 +1,7 @@
 /** Steering: edits on the left; on the right, the prompt continued without and with them. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { type RefObject, useEffect, useMemo, useRef } from "react";
+import { lazy, type RefObject, Suspense, useEffect, useMemo, useRef } from "react";
 import { Navigate, useLocation } from "react-router";
 
 import { isEmptyPrompt, priceQuery, routingQuery, sessionQuery } from "@/api/queries";
@@ -16,7 +16,7 @@ import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { sessionUrl } from "@/components/runs/page-links";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
-import { EmptyState } from "@/components/ui/states";
+import { EmptyState, LoadingState } from "@/components/ui/states";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/stores";
 import { type Edit, formatEdits, toHttpEdit } from "@/lib/edits/edits";
@@ -37,7 +37,6 @@ import {
   type SteeringParams,
   steeringRequest,
 } from "./steering-params";
-import { StrengthView } from "./strength";
 import {
   asReplies,
   bothReplies,
@@ -56,6 +55,8 @@ import "@/components/prompt/prompt.css";
 import "./steering.css";
 import "./strength.css";
 import "./find/find.css";
+
+const StrengthView = lazy(async () => ({ default: (await import("./strength")).StrengthView }));
 
 /** Keeps the tray's edits and those in the URL in sync, in both directions. */
 function useSharedEdits() {
@@ -255,7 +256,11 @@ function Steering({ run, view, textsRef }: SteeringProps) {
       <div className="steering-main">
         {view !== "strength" && <NarrowStrengths run={run.name} edits={edits} />}
         {view === "chat" && <ChatView run={run} state={state} />}
-        {view === "strength" && <StrengthView run={run} state={state} />}
+        {view === "strength" && (
+          <Suspense fallback={<LoadingState label="Loading" />}>
+            <StrengthView run={run} state={state} />
+          </Suspense>
+        )}
         {view === "text" && (
           <>
             <PromptHead
