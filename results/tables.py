@@ -290,7 +290,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "measured": "time of the other package divided by ours, median of interleaved rounds; above 1 ours is faster",
         "tokens": "given per row",
         "hardware": "2 vCPUs of an x86-64 server (AMD EPYC with AVX-512 BF16), no GPU, idle",
-        "date": "2026-11-25",
+        "date": "2026-11-25 (index, training) and 2026-11-29",
         "columns": ["work on SmolLM2-135M, layer 22, two threads", "compared with", "speed, peer = 1", "in CPU time"],
         "rows": live_peers,
     },
