@@ -73,7 +73,7 @@ def unpack_database(folder: Path, target: Path) -> None:
     """Write a demo's database to ``target``, completely or not at all, with its search index. Raises UserError if the
     packed database is damaged, or the disk is full."""
 
-    def load_tokenizers() -> dict[str, "PreTrainedTokenizerBase"]:
+    def load_tokenizers() -> dict[str, PreTrainedTokenizerBase]:
         from mxd.trainer.storage.run import Run, run_names
 
         import_module("mxd.trainer.analysis.indexing.build")  # which building the search index needs
