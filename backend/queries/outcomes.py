@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.queries.automatic_labels import FEATURES
 from mxd.backend.queries.evaluations import loss_difference
-from mxd.backend.queries.probes import BENCHMARK_METRIC
+from mxd.backend.queries.probes import BENCHMARK_METRIC, Z95
 from mxd.backend.queries.report_text import cell, method_title, run_page, signed
 from mxd.backend.schemas.runs import Cell, Head, Row, Table
 from mxd.trainer.evaluation.benchmark_results import Benchmark
@@ -24,7 +24,6 @@ from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, IndexRecord, RecurrenceRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Interval
 
-NORMAL_95 = 1.96
 MIN_EXPERTS = 2
 """Number of experts that a standard error needs."""
 Outcome = Literal["win", "tie", "lose"]
@@ -84,7 +83,7 @@ def _of_means(means: Callable[[RunRecord], Mean | None], evidence: Evidence) -> 
     for name, other in others.items():
         if own is not None and other is not None:
             value = own.value - other.value
-            margin = NORMAL_95 * math.hypot(own.standard_error, other.standard_error)
+            margin = Z95 * math.hypot(own.standard_error, other.standard_error)
             found[name] = Interval(value, value - margin, value + margin)
     return found
 
@@ -271,7 +270,10 @@ def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str]
         ]
         parts.append(f"it {verb} {joined(clauses)}" if clauses else f"it {verb} in nothing")
     said = "; ".join(parts)
-    return f"{said[0].upper()}{said[1:]}. The other questions are ties."
+    answered = ((question, found[name]) for question, found in answers.items() for name in rivals if name in found)
+    has_ties = any(question.outcome(difference) == "tie" for question, difference in answered)
+    control = "" if len(rivals) == len(titles) else f", apart from the {BASELINES['random gate']},"
+    return f"{said[0].upper()}{said[1:]}." + f" All other comparisons{control} are ties." * has_ties
 
 
 def _subjects(asked: Sequence[Question]) -> str:

@@ -18,8 +18,8 @@ from mxd.backend.queries.evaluations import (
     is_at_its_own_k,
 )
 from mxd.backend.queries.frontier import frontier_section
-from mxd.backend.queries.outcomes import NORMAL_95, means_over_experts, verdict_of
-from mxd.backend.queries.probes import benchmark_sections, probing_sections, stored_benchmark
+from mxd.backend.queries.outcomes import means_over_experts, verdict_of
+from mxd.backend.queries.probes import Z95, benchmark_sections, probing_sections, stored_benchmark
 from mxd.backend.queries.report_text import cell, in_unit, method_title, page, plural, rounded, run_page, unit_name
 from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
@@ -132,7 +132,7 @@ def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dic
     metrics = {key: measured for key, measured in found if measured is not None and measured["value"] is not None}
     if session.get(IndexRecord, run.id) is not None:
         for key, mean in means_over_experts(session, run).items():
-            margin = NORMAL_95 * mean.standard_error
+            margin = Z95 * mean.standard_error
             metrics[key] = {"value": mean.value, "low": mean.value - margin, "high": mean.value + margin}
         active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
         metrics[DEAD_IN_INDEX.key] = {"value": 1 - (session.scalar(active) or 0) / run.num_experts}

@@ -19,6 +19,7 @@ from mxd.backend.cli.main import run
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
+from mxd.backend.queries.outcomes import _sentence as sentence_of_answers
 from mxd.backend.queries.outcomes import questions
 from mxd.backend.queries.probes import roc_auc_interval
 from mxd.backend.queries.report import RECOVERED, Compared, _sentence, _table
@@ -178,6 +179,8 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
         assert cell["outcome"] == outcome
         said = re.search(rf"it {outcome}s in [^;]*next-token loss", section["verdict"], re.IGNORECASE)
         assert (said is not None) == (outcome != "tie"), section["verdict"]
+    outcomes = {cell["outcome"] for row in questioned["rows"] for cell in row["cells"] if cell}
+    assert section["verdict"].endswith("are ties.") == ("tie" in outcomes)
     assert section["intro"] == ["Evaluated on training text, so the numbers are too good: first, batch, second."]
     second = rows(seen, "first", "verdict", 1)["loss_increase"]["cells"][2]
     assert second["value"] == rows(seen, "second", "faithfulness")["loss_increase"]["cells"][0]["value"]
@@ -360,3 +363,5 @@ def test_a_difference_is_won_on_its_better_side_and_tied_at_zero() -> None:
     for low, high, of_loss, of_labels in ((-2, -1, "win", "lose"), (1, 2, "lose", "win"), (-1, 1, "tie", "tie")):
         found = Interval((low + high) / 2, low, high)
         assert (loss.outcome(found), labels.outcome(found)) == (of_loss, of_labels)
+        said = sentence_of_answers({loss: {"other": found}}, {"other": "transcoder"}, ["other"])
+        assert said.endswith("are ties.") == (of_loss == "tie")
