@@ -1,10 +1,9 @@
 """Accessibility of what a page shows, as axe sees it."""
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page, expect
 
 SOURCE = Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js"
 
@@ -17,22 +16,21 @@ LAYOUT = ALL.replace("}}", "}, 'color-contrast': {enabled: false}}")
 """The rules that another width can break."""
 
 
-@cache
-def _source() -> str:
-    return SOURCE.read_text("utf-8")
-
-
 def violations(page: Page, options: str = ALL) -> list[str]:
     """Each rule that is broken, of whatever impact, how often, and the first place."""
-    page.evaluate(_source())
+    page.evaluate(SOURCE.read_text("utf-8"))
     found: list[dict[str, Any]] = page.evaluate(f"axe.run({{{options}}})")["violations"]
-    return [_said(violation) for violation in found if not _is_heading_hidden(page, violation["id"])]
+    # While something is open over the page, the page's heading is there but hidden on purpose.
+    if page.locator("h1[aria-hidden=true], [aria-hidden=true] h1").count() > 0:
+        found = [each for each in found if each["id"] != "page-has-heading-one"]
+    return [f"{each['id']} ({len(each['nodes'])}): {each['nodes'][0]['target']}" for each in found]
 
 
-def _is_heading_hidden(page: Page, rule: str) -> bool:
-    """While something is open over the page, the page's heading is there but hidden on purpose."""
-    return rule == "page-has-heading-one" and page.locator("h1[aria-hidden=true], [aria-hidden=true] h1").count() > 0
-
-
-def _said(violation: dict[str, Any]) -> str:
-    return f"{violation['id']} ({len(violation['nodes'])}): {violation['nodes'][0]['target']}"
+def expect_accessible(shown: Locator) -> None:
+    """Check the page while something is shown on it, in light and in dark colours."""
+    expect(shown).to_be_visible()
+    assert violations(shown.page) == []
+    shown.page.emulate_media(color_scheme="dark")
+    expect(shown).to_be_visible()
+    assert violations(shown.page, COLOURS) == []
+    shown.page.emulate_media(color_scheme="light")

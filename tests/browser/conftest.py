@@ -15,7 +15,6 @@ from playwright.sync_api import (
     Page,
     Request,
     Response,
-    WebError,
     expect,
     sync_playwright,
 )
@@ -47,33 +46,9 @@ GIVEN_UP = "net::ERR_ABORTED"
 """How a request ends that the page itself has ended: by leaving, or by stopping a generation."""
 
 
-class Watch:
-    """Errors and warnings on the console, what was thrown, and requests that failed, on all pages of a context.
-
-    A violation of the content security policy is an error on the console.
-    """
-
-    def __init__(self, context: BrowserContext) -> None:
-        self.complaints: list[str] = []
-        context.on("console", self._on_console)
-        context.on("weberror", self._on_error)
-        context.on("requestfailed", self._on_failure)
-        context.on("response", self._on_response)
-
-    def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(f"{message.type}: {message.text} ({message.location.get('url')})")
-
-    def _on_error(self, error: WebError) -> None:
-        self.complaints.append(f"thrown: {error.error}")
-
-    def _on_failure(self, request: Request) -> None:
-        if request.failure != GIVEN_UP:
-            self.complaints.append(f"failed: {request.method} {request.url}: {request.failure}")
-
-    def _on_response(self, response: Response) -> None:
-        if response.status >= 400:
-            self.complaints.append(f"refused: {response.status} {response.url}")
+def check(complaints: list[str], forgiven: list[str]) -> None:
+    """Fail if the browser reported an error that the test does not expect."""
+    assert [complaint for complaint in complaints if not any(word in complaint for word in forgiven)] == []
 
 
 @dataclass(frozen=True)
@@ -94,9 +69,32 @@ class Site:
         return f"train {self.data / 'language-model'} --layer 1 {text} {sizes} {places}".split()
 
 
-def _other_runs(folder: str, names: list[str]) -> list[str]:
-    """All but the indexed one."""
-    return [name for name in names if Path(folder).name == "runs" and name != RUN]
+def new_context(browser: Browser, site: Site, **options: Any) -> tuple[BrowserContext, list[str]]:
+    """A context and complaints about all its pages: errors and warnings on the console, what was thrown, and requests
+    that failed. A violation of the content security policy is an error on the console. Pages are wide and light unless
+    the options say otherwise."""
+    usual = {"base_url": site.url, "viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
+    context = browser.new_context(**{**usual, "color_scheme": "light", **options})
+    context.set_default_timeout(PATIENCE_MS)
+    complaints: list[str] = []
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(f"{message.type}: {message.text} ({message.location.get('url')})")
+
+    def on_failure(request: Request) -> None:
+        if request.failure != GIVEN_UP:
+            complaints.append(f"failed: {request.method} {request.url}: {request.failure}")
+
+    def on_response(response: Response) -> None:
+        if response.status >= 400:
+            complaints.append(f"refused: {response.status} {response.url}")
+
+    context.on("console", on_console)
+    context.on("weberror", lambda error: complaints.append(f"thrown: {error.error}"))
+    context.on("requestfailed", on_failure)
+    context.on("response", on_response)
+    return context, complaints
 
 
 @pytest.fixture(scope="package")
@@ -104,9 +102,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The tests' demo with its indexed run, served by ``mxd demo``."""
     if not (Settings().frontend / "index.html").is_file():
         pytest.fail("The front end is not built, and there is nothing to open in a browser; run make install.")
-    folder = tmp_path_factory.mktemp("browser")
-    data = folder / "demo"
-    shutil.copytree(TEST_DEMO, data, ignore=_other_runs)
+    data = tmp_path_factory.mktemp("browser") / "demo"
+    shutil.copytree(TEST_DEMO, data)
+    for folder in (data / "runs").iterdir():
+        if folder.name != RUN:  # not indexed
+            shutil.rmtree(folder)
     with demo(data) as (url, process):
         it = Site(url, data, demo_database_url(data), run=RUN, other_run="second")
         assert mxd(it.fit(it.other_run, 4096)) == 0
@@ -138,23 +138,10 @@ def forgiven() -> list[str]:
     return []
 
 
-def new_context(browser: Browser, site: Site, **options: Any) -> tuple[BrowserContext, Watch]:
-    """A context that is watched; its pages are wide and light unless the options say otherwise."""
-    usual = {"base_url": site.url, "viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
-    context = browser.new_context(**{**usual, "color_scheme": "light", **options})
-    context.set_default_timeout(PATIENCE_MS)
-    return context, Watch(context)
-
-
-def check(watch: Watch, forgiven: list[str]) -> None:
-    """Fail if the browser reported an error that the test does not expect."""
-    assert [complaint for complaint in watch.complaints if not any(word in complaint for word in forgiven)] == []
-
-
 @pytest.fixture
 def open_page(browser: Browser, site: Site, forgiven: list[str]) -> Iterator[OpenPage]:
     """Pages on that server, each in a context of its own; fails if the browser reported an error."""
-    opened: list[tuple[BrowserContext, Watch]] = []
+    opened: list[tuple[BrowserContext, list[str]]] = []
 
     def open_one(**options: Any) -> Page:
         opened.append(new_context(browser, site, **options))
@@ -163,22 +150,21 @@ def open_page(browser: Browser, site: Site, forgiven: list[str]) -> Iterator[Ope
     yield open_one
     for context, _ in opened:
         context.close()
-    for _, watch in opened:
-        check(watch, forgiven)
+    check([complaint for _, complaints in opened for complaint in complaints], forgiven)
 
 
 @pytest.fixture(scope="package")
-def shared_context(browser: Browser, site: Site) -> tuple[BrowserContext, Watch]:
+def shared_context(browser: Browser, site: Site) -> tuple[BrowserContext, list[str]]:
     """A context that keeps the scripts of the pages: loading a page then takes half the CPU time."""
     return new_context(browser, site)
 
 
 @pytest.fixture
-def page(shared_context: tuple[BrowserContext, Watch], site: Site, forgiven: list[str]) -> Iterator[Page]:
+def page(shared_context: tuple[BrowserContext, list[str]], site: Site, forgiven: list[str]) -> Iterator[Page]:
     """A wide page in light colours, in a context without what earlier tests stored."""
-    context, watch = shared_context
+    context, complaints = shared_context
     page = context.new_page()
-    watch.complaints.clear()
+    complaints.clear()
     yield page
     for opened in context.pages:
         opened.close()
@@ -186,4 +172,4 @@ def page(shared_context: tuple[BrowserContext, Watch], site: Site, forgiven: lis
     stored = {"origin": site.url, "storageTypes": "cookies,local_storage,indexeddb,cache_storage"}
     context.new_cdp_session(blank).send("Storage.clearDataForOrigin", stored)
     blank.close()
-    check(watch, forgiven)
+    check(complaints, forgiven)

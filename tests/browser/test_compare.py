@@ -1,23 +1,30 @@
-"""Two prompts, layers, pasted texts, kinds, and two runs side by side."""
+"""Two prompts, layers, pasted texts, kinds and runs side by side; evaluations, the benchmark, progress of training."""
 
 import json
 import re
+import shutil
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from mxd.backend.database.engine import open_database
+from mxd.backend.database.engine import opened
+from mxd.trainer.config.analysis import BENCHMARK_FOLDER
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import remove_run
 from tests.browser.axe import violations
-from tests.browser.conftest import Site
+from tests.browser.conftest import OpenPage, Site
 from tests.browser.rest import hover, press, settle
+from tests.browser.sample import RUN
 from tests.browser.test_pages import check_looks
 from tests.browser.test_routing import PROMPT, heat_map
+from tests.helpers.analysis.benchmarks import DATASETS, write_benchmark
 from tests.helpers.databases import permuted_copy
+from tests.helpers.processes import ended, start, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -138,58 +145,48 @@ def test_two_kinds_are_chosen_on_opening(page: Page) -> None:
     kinds = [{"kind": kind, "documents": count, "characters": 9000} for kind, count in (("story", 40), ("code", 1))]
     options = {"run": "", "layers": [], "chat": False, "no_chat": "", "kinds": {"text": "text.jsonl", "kinds": kinds}}
     page.route("**/options?kinds=true", lambda route: route.fulfill(json=options))
+    started: list[int] = []
+
+    def refuse(route: Route) -> None:
+        started.append((route.request.post_data_json or {})["tokens"])
+        error = {"event": "error", "error": {"code": "failed", "message": "No model."}}
+        route.fulfill(content_type="text/event-stream", body=f"data: {json.dumps(error)}\n\n")
+
+    page.route("**/api/runs/*/contrast", refuse)
     page.goto("/contrast")
     for side, kind, shown in (("A", "story", "story (40 documents)"), ("B", "code", "code (1 document)")):
         source = page.get_by_role("combobox", name=f"Source of text {side}")
         expect(source).to_have_value(kind)
         expect(source.get_by_role("option", name=shown, exact=True)).to_have_count(1)
-    expect(page.get_by_role("button", name="Compare")).to_be_enabled()
-    started: list[dict[str, object]] = []
-
-    def refuse(route: Route) -> None:
-        started.append(route.request.post_data_json or {})
-        error = {"event": "error", "error": {"code": "failed", "message": "No model."}}
-        route.fulfill(content_type="text/event-stream", body=f"data: {json.dumps(error)}\n\n")
-
-    page.route("**/contrast", refuse)
+    start, tokens = page.get_by_role("button", name="Compare"), page.get_by_role("textbox", name="Tokens per text")
+    expect(start).to_be_enabled()
     press(page, "Control+Enter")
     expect(page.get_by_role("alert")).to_have_text("No model.")
-    tokens = page.get_by_role("textbox", name="Tokens per text")
     tokens.fill("512")
     with page.expect_response("**/contrast"):
-        press(page, "Control+Enter")
-    tokens.fill("256")
-    with page.expect_response("**/contrast"):
-        page.get_by_role("button", name="Compare").click()
-    assert [each["tokens"] for each in started] == [8192, 512, 256]
-    page.get_by_role("combobox", name="Source of text B").select_option("story")
+        start.click()
+    assert started == [8192, 512]
+    source.select_option("story")
     expect(page.get_by_text("Choose two different kinds.")).to_be_visible()
-    page.get_by_role("combobox", name="Source of text B").select_option("Own text")
+    source.select_option("Own text")
     expect(page.get_by_role("textbox", name="Documents of text B")).to_be_visible()
 
 
 COPY = "shuffled"
 ORDER = np.random.default_rng(0).permutation(4096).tolist()
-ADDRESS = f"/compare?run=demo-l3-k16&with={COPY}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def shuffled(site: Site) -> Iterator[None]:
     """The sample's run once more, with its experts in another order."""
-    database = open_database(site.database)
-    permuted_copy(Run.load(site.run, site.data), COPY, ORDER, database)
-    yield
-    remove_run(COPY, site.data, database)
-    database.dispose()
-
-
-def pairs(page: Page) -> Locator:
-    table = page.get_by_role("region", name="Matched experts").get_by_role("table")
-    return table.get_by_role("row").filter(has=page.get_by_role("cell"))
+    with opened(site.database) as database:
+        permuted_copy(Run.load(site.run, site.data), COPY, ORDER, database)
+        yield
+        remove_run(COPY, site.data, database)
 
 
 @pytest.mark.usefixtures("shuffled")
-def test_experts_of_a_shuffled_copy_are_matched(page: Page, site: Site) -> None:
+def test_experts_of_a_shuffled_copy_are_matched(page: Page) -> None:
     page.goto("/runs")
     page.get_by_role("link", name="Compare the runs of layer 3").click()
     expect(page).to_have_url(re.compile("/evaluate"))
@@ -197,19 +194,83 @@ def test_experts_of_a_shuffled_copy_are_matched(page: Page, site: Site) -> None:
     # The other run of the same MLP is chosen without asking.
     expect(page.get_by_role("button", name="Compare with")).to_contain_text(COPY)
     expect(page.get_by_role("list", name="Similarity of the two runs")).to_contain_text("100.0 %")
-    expect(pairs(page).nth(4)).to_be_visible()
-    for row in pairs(page).all()[:5]:
+    matched = page.get_by_role("region", name="Matched experts").get_by_role("table")
+    pairs = matched.get_by_role("row").filter(has=page.get_by_role("cell"))
+    expect(pairs.nth(4)).to_be_visible()
+    for row in pairs.all()[:5]:
         expect(row).to_contain_text(re.compile(r"1\.00\s*mutual"))
         one, other = (int(row.locator(number).inner_text()) for number in ("td.c-id", "a .id"))
         assert ORDER[other] == one
-    there = pairs(page).first.get_by_role("link").last
+    check_looks(page, lambda _: pairs.nth(2))
+    there = pairs.first.get_by_role("link").last
     there.focus()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(rf"/experts/\d+\?run={COPY}"))
     expect(page.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
-@pytest.mark.usefixtures("shuffled")
-def test_comparison_is_accessible_in_every_look(page: Page) -> None:
-    page.goto(ADDRESS)
-    check_looks(page, lambda page: pairs(page).nth(2))
+def test_former_addresses_open_their_part(page: Page) -> None:
+    page.goto(f"/faithfulness?run={RUN}")
+    expect(page).to_have_url(re.compile(rf"/evaluate\?run={RUN}#faithfulness$"))
+    metrics = page.get_by_role("region", name="Faithfulness")
+    for group in ("Next-token loss", "Routing", "Same greedy continuation"):
+        expect(metrics.get_by_role("rowheader", name=group, exact=True)).to_be_visible()
+    frontier = page.get_by_role("region", name="Points of the frontier")
+    expect(frontier).to_be_visible()
+    page.locator("summary").get_by_text("Faithfulness and frontier", exact=True).click()
+    expect(page).not_to_have_url(re.compile("#"))
+    expect(frontier).to_have_count(0)
+    page.goto(f"/frontier?run={RUN}")
+    expect(page).to_have_url(re.compile("#frontier$"))
+    expect(frontier).to_be_visible()
+    page.goto(f"/health?run={RUN}")
+    health = page.get_by_role("region", name="Metrics of health")
+    expect(health.get_by_role("row", name="Highest density")).to_be_visible()
+    page.goto(f"/faithfulness?run={RUN}")
+    metrics.get_by_role("link", name="Variance explained").click()
+    expect(page).to_have_url(re.compile(r"/glossary\?.*#variance_explained$"))
+    page.goto(f"/evaluate?run={RUN}#compare")
+    expect(page.locator(".contents [aria-current]")).to_have_text("Compare")
+    top = page.locator("#compare").bounding_box()
+    assert top is not None and top["y"] < 200
+
+
+def test_a_benchmark_has_differences_and_scores(open_page: OpenPage, site: Site) -> None:
+    write_benchmark(site.data, site.run, "elsewhere")
+    try:
+        page = open_page(color_scheme="light")
+        page.goto("/benchmark")
+        differences = page.get_by_role("region", name="Differences in ROC-AUC")
+        scores = page.get_by_role("region", name="Scores: mean ROC-AUC")
+        check_looks(page, lambda _: differences)
+        expect(page.get_by_role("main")).to_contain_text("4 data sets with 150 to 200 training and 99 test texts")
+        expect(differences.get_by_text("higher on")).to_have_count(3 * 2)
+        expect(scores.locator("tbody")).to_have_count(4)
+        expect(page.get_by_role("link", name="elsewhere")).to_have_count(0)
+        expect(page.get_by_text(f"Data sets: {DATASETS[0]}")).to_be_visible()
+        scores.get_by_role("link", name=site.run).click()
+        expect(page.get_by_role("heading", name=site.run, exact=True)).to_be_visible()
+        expect(page.get_by_text("of the loss that removing the MLP costs")).to_be_visible()
+        expect(page.locator(".main-results")).to_contain_text("KL divergence")
+    finally:
+        shutil.rmtree(site.data / BENCHMARK_FOLDER)
+
+
+def test_training_progress_is_shown_live(page: Page, site: Site, tmp_path: Path) -> None:
+    def done() -> float:
+        return float(page.get_by_role("progressbar", name="Training progress").evaluate("bar => bar.value"))
+
+    with start(*site.fit("live", 2_000_000), folder=tmp_path) as fitting:
+        assert fitting.stderr is not None
+        assert "Training live" in fitting.stderr.readline()
+        page.goto("/runs/live")
+        expect(page.get_by_text("training").first).to_be_visible()
+        before = done()
+        wait_for(lambda: done() > before)
+        fitting.send_signal(signal.SIGTERM)
+        assert ended(fitting).returncode == 143
+    expect(page.get_by_text("stopped").first).to_be_visible()
+    expect(page.get_by_role("region", name="Resume training")).to_contain_text(re.compile("mxd train.*--resume"))
+    page.goto("/runs")
+    row = page.get_by_role("row", name=re.compile("^live"))
+    expect(row).to_contain_text("stopped", ignore_case=True)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.axe import expect_accessible
 from tests.browser.rest import hover, press, rest
 from tests.browser.sample import ANSWERING, UNLABELLED
 
@@ -37,67 +38,71 @@ def marker(page: Page) -> Locator:
     return page.get_by_role("figure").locator(".hist-mark")
 
 
-def test_examples_have_three_views(expert: Page) -> None:
+def test_examples_have_three_views_expand_and_mark_the_histogram(expert: Page) -> None:
     places = [peak(expert, row).bounding_box() for row in range(5)]
     lefts = {round(place["x"]) for place in places if place is not None}
     assert max(lefts) - min(lefts) <= 1, "aligned on their peaks"
-    whole = re.compile(r"sequence \d+, token \d+ of 128")
-    for mode in ("Snippet", "Full", "Aligned"):
-        way = expert.get_by_role("radio", name=mode)
-        way.click()
-        expect(way).to_be_checked()
-        expect(examples(expert).first.get_by_text(whole)).to_have_count(1 if mode == "Full" else 0)
-        address = re.compile(rf"[?&]view={mode.lower()}")
-        if mode == "Aligned":
-            expect(expert).not_to_have_url(re.compile("view="))
-        else:
-            expect(expert).to_have_url(address)
-    expert.goto(f"{EXPERT}&view=full")
-    expect(examples(expert).first.get_by_text(whole)).to_be_visible()
-    examples(expert).first.get_by_role("link", name="Use in Routing").click()
-    expect(expert.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
-
-
-def test_an_example_expands_and_more_examples_load(expert: Page) -> None:
-    row = examples(expert).first
-    hover(row)
-    row.get_by_role("button", name="Show the full example").click()
-    expect(row.get_by_text("Use in Routing")).to_be_visible()
-    before = examples(expert).count()
-    expert.get_by_role("region", name="Top examples").get_by_role(
-        "button", name=re.compile(r"^8 of \d+ stored$")
-    ).click()
-    expect(examples(expert).nth(before)).to_be_visible()
-
-
-def test_hovering_a_token_marks_the_histogram_and_shows_a_tooltip(expert: Page) -> None:
     expect(marker(expert)).to_have_count(0)
-    said = []
+    said, tip = [], expert.get_by_role("tooltip")
     for row in (0, 4):
         hover(peak(expert, row))
-        tip = expert.get_by_role("tooltip")
         expect(tip).to_contain_text("Activation")
-        expect(marker(expert)).to_be_visible()
         expect(marker(expert)).to_have_text(examples(expert).nth(row).locator(".v").inner_text())
         said.append(marker(expert).evaluate("mark => mark.style.left"))
     assert said[0] != said[1]
+    expect_accessible(tip)
     expert.mouse.move(5, 5)
     expect(marker(expert)).to_have_count(0)
-    expect(expert.get_by_role("tooltip")).to_have_count(0)
+    expect(tip).to_have_count(0)
+    first, before = examples(expert).first, examples(expert).count()
+    hover(first)
+    first.get_by_role("button", name="Show the full example").click()
+    expect(first.get_by_text("Use in Routing")).to_be_visible()
+    more = expert.get_by_role("region", name="Top examples").get_by_role(
+        "button", name=re.compile(r"^8 of \d+ stored$")
+    )
+    more.click()
+    expect(examples(expert).nth(before)).to_be_visible()
+    other = examples(expert).nth(1)  # the first one stays open
+    whole = other.get_by_text(re.compile(r"sequence \d+, token \d+ of 128"))
+    for mode, is_whole, address in (("Snippet", 0, "view=snippet"), ("Full", 1, "view=full"), ("Aligned", 0, "$")):
+        expert.get_by_role("radio", name=mode).click()
+        expect(whole).to_have_count(is_whole)
+        expect(expert).to_have_url(re.compile(address))
+    expect(expert).not_to_have_url(re.compile("view="))
+    expert.goto(f"{EXPERT}&view=full")
+    expect(whole).to_be_visible()
+    other.get_by_role("link", name="Use in Routing").click()
+    expect(expert.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
 
 
-def test_a_label_and_a_note_persist_after_reloading(page: Page) -> None:
+def test_an_unlabelled_expert_is_measured_and_its_label_and_note_persist(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
+    trust = page.get_by_role("list", name="Reliability").get_by_role("listitem")
+    expect(trust).to_have_text([re.compile("^Effect (above|no more than) a random expert’s$")])
+    writes = page.get_by_role("region", name="Writes")
+    expect(writes.get_by_text(re.compile(r"on \d+ of its strongest examples"))).to_be_visible()
+    writes.get_by_role("button", name="Measure this expert").click()
+    expect(writes.get_by_text(re.compile(r"mean over \d+ examples of all strengths"))).to_be_visible()
     expect(page.get_by_role("button", name="Add label")).to_be_visible()
     press(page, "l")
     box = page.get_by_role("textbox", name="Label")
     expect(box).to_be_focused()
+    expect_accessible(box)
     box.fill("Speakers")
     box.press("Enter")
     heading = page.get_by_role("heading", name="Speakers")
     expect(heading).to_be_visible()
+    press(page, "n")
+    note = page.get_by_role("textbox", name="Note")
+    note.fill("Before somebody speaks.\nNot before code.")
+    note.press("Control+Enter")
+    # The editor holds the same words, until they have been saved.
+    expect(note).to_have_count(0)
     page.reload()
     expect(heading).to_be_visible()
+    expect(trust.first).to_have_text("User label, not tested")
+    expect(page.get_by_text("Not before code.")).to_be_visible()
     page.get_by_role("button", name="Edit label").click()
     expect(box).to_be_focused()
     page.keyboard.type("Something else")
@@ -108,17 +113,8 @@ def test_a_label_and_a_note_persist_after_reloading(page: Page) -> None:
     box.fill("")
     box.press("Enter")
     expect(page.get_by_role("button", name="Add label")).to_be_visible()
-    press(page, "n")
-    box = page.get_by_role("textbox", name="Note")
-    box.fill("Before somebody speaks.\nNot before code.")
-    box.press("Control+Enter")
-    # The editor holds the same words, until they have been saved.
-    expect(box).to_have_count(0)
-    expect(page.get_by_text("Not before code.")).to_be_visible()
-    page.reload()
-    expect(page.get_by_text("Not before code.")).to_be_visible()
     page.get_by_role("button", name="Edit note").click()
-    box.fill("")
+    note.fill("")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("button", name="Add note")).to_be_visible()
 
@@ -151,8 +147,7 @@ def test_keys_open_neighbours_and_the_tray_which_is_kept_on_the_steering_page(ex
 def test_use_in_steering_fills_the_prompt_and_keeps_other_edits(page: Page) -> None:
     page.goto(f"{EXPERT}&view=full&edits=40:ablate")
     row = examples(page).first
-    expect(row).to_be_visible()
-    token = row.locator("[data-token][tabindex='0']").inner_text()
+    token = peak(page, 0).inner_text()
     row.get_by_role("link", name="Use in Steering").click()
     expect(page).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:add:2"))
     (prompt,) = parse_qs(urlsplit(page.url).query)["prompt"]
@@ -163,32 +158,26 @@ def test_use_in_steering_fills_the_prompt_and_keeps_other_edits(page: Page) -> N
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value(prompt)
 
 
-@pytest.fixture
-def every_strength(page: Page) -> Page:
-    """The page of an expert with its weaker examples."""
-    page.goto(f"{EXPERT}&all=1")
-    rest(random_rows(page).first)
-    return page
-
-
 def random_rows(page: Page) -> Locator:
     return page.get_by_role("region", name="Random sample").get_by_role("listitem")
 
 
-def test_random_examples_show_their_seed_and_weighting(every_strength: Page) -> None:
-    region = every_strength.get_by_role("region", name="Random sample")
+def test_random_examples_show_their_seed_and_weighting(page: Page) -> None:
+    page.goto(f"{EXPERT}&all=1")
+    region = page.get_by_role("region", name="Random sample")
+    rest(random_rows(page).first)
     expect(region).to_contain_text(
         re.compile(r"Seed 0: a random sample weighted by bin, as if from all [\d,]+ activations")
     )
-    first = random_rows(every_strength).all_inner_texts()
+    first = random_rows(page).all_inner_texts()
     region.get_by_role("button", name="Resample").click()
     expect(region).to_contain_text("Seed 1:")
-    expect(every_strength).to_have_url(re.compile(r"[?&]seed=1\b"))
-    rest(random_rows(every_strength).first)
-    second = random_rows(every_strength).all_inner_texts()
+    expect(page).to_have_url(re.compile(r"[?&]seed=1\b"))
+    rest(random_rows(page).first)
+    second = random_rows(page).all_inner_texts()
     assert first != second
-    every_strength.reload()
-    expect(random_rows(every_strength)).to_have_text(second, use_inner_text=True)
+    page.reload()
+    expect(random_rows(page)).to_have_text(second, use_inner_text=True)
 
 
 def saved(page: Page, kind: str) -> str:
@@ -200,20 +189,21 @@ def saved(page: Page, kind: str) -> str:
 
 def test_downloads_contain_the_displayed_examples(page: Page) -> None:
     page.goto(f"{EXPERT}&view=snippet&open=1&breaks=1&all=1")
-    rows = page.locator(".group").get_by_role("listitem")
     rest(random_rows(page).first)
-    shown = [(row.locator(".v").inner_text(), row.locator(".w").text_content() or "") for row in rows.all()]
+    rows = page.locator(".group").get_by_role("listitem").all()
+    shown = [(row.locator(".v").inner_text(), row.locator(".w").text_content() or "") for row in rows]
     table = list(csv.DictReader(saved(page, "Examples, CSV").splitlines()))
     assert [f"{float(row['activation']):.2f}" for row in table] == [activation for activation, _ in shown]
     texts = [row["before"] + row["token"] + row["after"] for row in table]
     assert texts == [text.removeprefix("… ").removesuffix(" …") for _, text in shown]
-
     everything = json.loads(saved(page, "Everything shown, JSON"))
     assert everything["shown"] == {"view": "snippet", "breaks": True, "seed": 0}
     listed = [example for group in everything["groups"] for example in group["examples"]]
     assert [example["position"] for example in listed] == [int(row["position"]) for row in table]
     statistics = dict(list(csv.reader(saved(page, "Statistics, CSV").splitlines()))[1:])
     assert int(statistics["active tokens"]) == everything["row"]["active_tokens"]
+    page.get_by_role("button", name="More", exact=True).click()
+    expect_accessible(page.get_by_role("menuitem", name="Statistics, CSV"))
 
 
 def test_one_click_steers_with_the_expert_at_three_strengths(expert: Page) -> None:
@@ -230,19 +220,3 @@ def test_one_click_steers_with_the_expert_at_three_strengths(expert: Page) -> No
     assert tops[-1] - tops[0] < 300, "so low that examples stay on the first screen"
     texts[-1].get_by_role("link", name="Open in Steer").click()
     expect(expert.get_by_role("textbox", name="Prompt")).to_have_value("the old fox")
-
-
-def test_one_line_below_the_label_says_how_far_it_can_be_trusted(page: Page) -> None:
-    page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
-    trust = page.get_by_role("list", name="Reliability").get_by_role("listitem")
-    expect(trust).to_have_text([re.compile("^Effect (above|no more than) a random expert’s$")])
-    page.goto(EXPERT)
-    expect(trust.first).to_have_text("User label, not tested")
-
-
-def test_an_expert_is_measured_on_request_with_progress(page: Page) -> None:
-    page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
-    writes = page.get_by_role("region", name="Writes")
-    expect(writes.get_by_text(re.compile(r"on \d+ of its strongest examples"))).to_be_visible()
-    writes.get_by_role("button", name="Measure this expert").click()
-    expect(writes.get_by_text(re.compile(r"mean over \d+ examples of all strengths"))).to_be_visible()

@@ -6,69 +6,79 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, ViewportSize, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
-from tests.browser.axe import ALL, COLOURS, LAYOUT, violations
+from tests.browser.axe import ALL, COLOURS, LAYOUT, expect_accessible, violations
 from tests.browser.conftest import OpenPage
-from tests.browser.rest import AT_REST, hover, settle
+from tests.browser.rest import AT_REST, settle
 from tests.browser.sample import ANSWERING, RUN
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
 
 PROMPT = quote("The little girl said that she was hungry.")
-NARROW: ViewportSize = {"width": 390, "height": 844}
+WIDE, PHONE, HEIGHT = 1440, 390, 844
+MAX_SHIFT = 0.1
+"""The limit that web.dev calls good."""
+SUM_SHIFTS = """
+window.shift = 0;
+new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+}).observe({ type: "layout-shift", buffered: true });
+"""
 
 
 class Place(NamedTuple):
-    """A page: its address below the server's, and what it is for."""
+    """A page: its address below the server's, what it is for, and the width of its window while it loads."""
 
     address: str
     shown: Callable[[Page], Locator]
+    width: int = WIDE
 
 
 PLACES = {
     "home": Place("/", lambda page: page.get_by_role("group", name="Steered text")),
     "runs": Place("/runs", lambda page: page.get_by_role("link", name="second", exact=True)),
-    "run": Place("/runs/demo-l3-k16", lambda page: page.get_by_role("heading", name="demo-l3-k16")),
-    "experts": Place("/experts", lambda page: page.get_by_role("row").nth(20)),
+    "run": Place(f"/runs/{RUN}", lambda page: page.get_by_role("heading", name=RUN)),
+    "experts": Place(f"/experts?run={RUN}", lambda page: page.get_by_role("row").nth(20)),
     "expert": Place(
-        f"/experts/{ANSWERING}", lambda page: page.get_by_role("group", name="Example 1", exact=True).first
+        f"/experts/{ANSWERING}?run={RUN}",
+        lambda page: page.get_by_role("group", name="Example 1", exact=True).first,
+        PHONE,
     ),
-    "routing": Place(f"/routing?prompt={PROMPT}", lambda page: page.get_by_role("table", name="Activations")),
-    "circuits": Place(
-        f"/circuits?run=demo-l3-k16&prompt={PROMPT}", lambda page: page.get_by_role("group", name="Circuit")
+    "routing": Place(
+        f"/routing?run={RUN}&prompt={PROMPT}", lambda page: page.get_by_role("table", name="Activations"), PHONE
     ),
+    "circuits": Place(f"/circuits?run={RUN}&prompt={PROMPT}", lambda page: page.get_by_text("Single experts")),
+    "no-prompt": Place("/steering", lambda page: page.get_by_text("Type a prompt to continue"), PHONE),
     "steering": Place(
-        f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=16",
+        f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=16",
         lambda page: page.get_by_role("group", name="Steered text").get_by_role("button").nth(12),
     ),
-    "evaluate": Place("/evaluate?run=demo-l3-k16", lambda page: page.get_by_role("region", name="Metrics by run")),
+    "evaluate": Place(f"/evaluate?run={RUN}", lambda page: page.get_by_role("region", name="Metrics by run")),
     "faithfulness": Place("/faithfulness", lambda page: page.get_by_role("region", name="Faithfulness")),
     "not-evaluated": Place("/evaluate?run=second", lambda page: page.get_by_text("mxd evaluate").first),
     "probing": Place("/probing", lambda page: page.get_by_role("region", name="ROC-AUC").first),
+    "unprobed": Place(
+        "/probing?run=second", lambda page: page.get_by_text(re.compile("^No labels of your own")).first, PHONE
+    ),
     "search": Place("/search?text=the", lambda page: page.get_by_role("region", name="Matching experts")),
     "glossary": Place("/glossary#density", lambda page: page.get_by_text("A dead expert is never active.")),
     "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="Page not found")),
 }
 
 
-def hidden_words(page: Page) -> int:
-    """Words in figures that have the colour of what they stand on; axe does not look into drawings."""
-    return int(
-        page.evaluate(
-            """() => {
-                const paper = getComputedStyle(document.body).backgroundColor;
-                const words = [...document.querySelectorAll(".plot svg text")];
-                return words.filter((word) => getComputedStyle(word).fill === paper).length;
-            }"""
-        )
-    )
+HIDDEN_WORDS = """() => {
+    const paper = getComputedStyle(document.body).backgroundColor;
+    const words = [...document.querySelectorAll(".plot svg text")];
+    return words.filter((word) => getComputedStyle(word).fill === paper).length;
+}"""
+"""Counts words in figures that have the colour of what they stand on; axe does not look into drawings."""
 
 
-def check_looks(page: Page, shown: Callable[[Page], Locator]) -> None:
-    """Check size, accessibility and figures of the open page in both themes and on a narrow screen.
+def check_looks(page: Page, shown: Callable[[Page], Locator], other_width: int = PHONE) -> None:
+    """Check size, accessibility and figures of the open page in both themes and in a window of another width.
 
     One load serves all three looks: changing them on an open page also tests that the page follows the change.
     """
@@ -76,28 +86,36 @@ def check_looks(page: Page, shown: Callable[[Page], Locator]) -> None:
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
     check_look(page, shown, COLOURS)
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
-    page.set_viewport_size(NARROW)
+    page.set_viewport_size({"width": other_width, "height": HEIGHT})
     check_look(page, shown, LAYOUT)
-
-
-def fits(page: Page) -> bool:
-    """True if the page is no wider than the window; figures follow a moment after the window."""
-    # Not wait_for_function, which polls with eval; the content security policy forbids that.
-    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
 def check_look(page: Page, shown: Callable[[Page], Locator], rules: str) -> None:
     expect(shown(page)).to_be_visible()
     settle(page)
-    wait_for(lambda: fits(page))
+    # Figures follow a moment after the window. Not wait_for_function, which polls with eval, which the policy forbids.
+    wait_for(lambda: page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
     assert violations(page, rules) == []
-    wait_for(lambda: hidden_words(page) == 0)  # figures take the colours of another look a moment later
+    wait_for(lambda: page.evaluate(HIDDEN_WORDS) == 0)  # figures take the colours of another look a moment later
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_page_is_accessible_in_every_look_and_warns_if_the_routing_does_little(page: Page, name: str) -> None:
-    warning = routing_warning("demo-l3-k16", 0.31, 8192)
-    assert warning is not None and routing_warning("demo-l3-k16", 0.5, 8192) is None
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_page_loads_in_place_and_is_accessible_in_every_look(page: Page, place: Place) -> None:
+    page.set_viewport_size({"width": place.width, "height": HEIGHT})
+    page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    page.add_init_script(SUM_SHIFTS)
+    page.goto(place.address)
+    expect(place.shown(page)).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    settle(page)
+    assert page.evaluate("window.shift") <= MAX_SHIFT
+    check_looks(page, place.shown, PHONE if place.width == WIDE else WIDE)
+    expect(page).to_have_title(re.compile("MxD Explorer$"))
+
+
+def test_a_page_warns_if_the_routing_does_little(page: Page) -> None:
+    warning = routing_warning(RUN, 0.31, 8192)
+    assert warning is not None and routing_warning(RUN, 0.5, 8192) is None
 
     def answer(route: Route) -> None:
         runs = route.fetch().json()
@@ -106,96 +124,10 @@ def test_page_is_accessible_in_every_look_and_warns_if_the_routing_does_little(p
         route.fulfill(json=runs)
 
     page.route("**/api/runs", answer)
-    page.emulate_media(color_scheme="light", reduced_motion="no-preference")
-    page.goto(PLACES[name].address)
-    check_looks(page, PLACES[name].shown)
+    page.goto(f"/routing?run={RUN}")
+    expect_accessible(page.get_by_role("note").filter(has_text=warning))
+    page.get_by_role("navigation", name="Places").get_by_role("link", name="Explore").click()
     expect(page.get_by_role("note").filter(has_text=warning)).to_be_visible()
-    expect(page).to_have_title(re.compile("MxD Explorer$"))
-
-
-TRAY = f"edits={ANSWERING}:scale:3,40:ablate"
-
-
-class Overlay(NamedTuple):
-    """Something that opens: where, how, and what is then there."""
-
-    address: str
-    open: Callable[[Page], None]
-    shown: Callable[[Page], Locator]
-
-
-def _hover_example(page: Page) -> None:
-    """Point at the token of the first example that it is kept for; those before it may lie under the column beside."""
-    hover(page.get_by_role("group", name="Example 1", exact=True).first.locator("[tabindex='0']"))
-
-
-def search(page: Page) -> None:
-    page.get_by_role("combobox", name="Search labels, tokens and examples").press_sequentially("html")
-
-
-OVERLAYS = {
-    "keys": Overlay(
-        "/runs",
-        lambda page: page.keyboard.press("?"),
-        lambda page: page.get_by_role("dialog", name="Keyboard shortcuts"),
-    ),
-    "runs": Overlay(
-        "/runs",
-        lambda page: page.get_by_role("button", name=re.compile("demo-l3-k16")).first.click(),
-        lambda page: page.get_by_role("option").first,
-    ),
-    "search": Overlay("/runs?run=demo-l3-k16", search, lambda page: page.get_by_role("option").first),
-    "filter": Overlay(
-        "/experts?run=demo-l3-k16",
-        lambda page: page.get_by_role("button", name="Filter").click(),
-        lambda page: page.get_by_role("dialog", name="Add filter"),
-    ),
-    "tray": Overlay(
-        f"/runs?run=demo-l3-k16&{TRAY}",
-        lambda page: page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click(),
-        lambda page: page.get_by_role("region", name="Edits in the tray"),
-    ),
-    "tip": Overlay(
-        f"/experts/{ANSWERING}?run=demo-l3-k16",
-        _hover_example,
-        lambda page: page.get_by_role("tooltip"),
-    ),
-    "label": Overlay(
-        f"/experts/{ANSWERING}?run=demo-l3-k16",
-        lambda page: page.get_by_role("button", name="Edit label").click(),
-        lambda page: page.get_by_role("textbox", name="Label"),
-    ),
-    "context": Overlay(
-        "/routing?run=demo-l3-k16",
-        lambda page: page.get_by_role("button", name="From an example").click(),
-        lambda page: page.get_by_role("dialog", name="Prompt from an example").get_by_role("listitem").first,
-    ),
-    "menu": Overlay(
-        "/routing?run=demo-l3-k16&prompt=One+day",
-        lambda page: page.get_by_role("button", name="Download").click(),
-        lambda page: page.get_by_role("menuitem", name="Routing, JSON"),
-    ),
-    "settings": Overlay(
-        f"/steering?run=demo-l3-k16&{TRAY}",
-        lambda page: page.get_by_text("Sampling", exact=True).click(),
-        lambda page: page.get_by_role("textbox", name="Seed"),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_overlay_is_accessible_in_both_themes(page: Page, name: str) -> None:
-    overlay = OVERLAYS[name]
-    page.goto(overlay.address)
-    # The page has no shortcuts before it is drawn.
-    expect(page.get_by_role("banner")).to_be_visible()
-    settle(page)
-    overlay.open(page)
-    expect(overlay.shown(page)).to_be_visible()
-    assert violations(page) == []
-    page.emulate_media(color_scheme="dark")
-    expect(overlay.shown(page)).to_be_visible()
-    assert violations(page, COLOURS) == []
 
 
 @pytest.mark.parametrize("address", ["/runs", "/routing?run=demo-l3-k16&prompt=One+day"])
@@ -233,47 +165,12 @@ def test_a_failed_script_download_shows_an_error_until_the_server_is_back(page: 
     expect(page.get_by_role("link", name="demo-l3-k16").first).to_be_visible()
 
 
-MAX_SHIFT = 0.1
-"""The limit that web.dev calls good."""
-SUM_SHIFTS = """
-window.shift = 0;
-new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
-}).observe({ type: "layout-shift", buffered: true });
-"""
-WIDE, PHONE = 1440, 390
-PAGES = {
-    "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Single experts", WIDE),
-    "unprobed": ("/probing?run=second", "No labels of your own have been probed yet", PHONE),
-    "steering": ("/steering", "Type a prompt to continue", PHONE),
-    "home": ("/", "Is it faithful?", WIDE),
-    "experts": (f"/experts?run={RUN}", "Surprise me", WIDE),
-    "tokens": (f"/routing?run={RUN}&prompt={PROMPT}", "stands out on", PHONE),
-    "expert": (f"/experts/{ANSWERING}?run={RUN}", "Steer here", PHONE),
-}
-"""Address of a page, words on it once it has loaded, and the width of its window."""
 POSITIONS = """[...document.querySelectorAll(".bar > :not(.sr), main section, main li")].filter(
     element => element.getClientRects().length  // a button that is hidden on phones has no place
 ).map(element => {
     const {x, y} = element.getBoundingClientRect();
     return [element.className || element.textContent, Math.round(x + scrollX), Math.round(y + scrollY)];
 })"""
-
-
-def _open(open_page: OpenPage, address: str, width: int) -> Page:
-    page = open_page(viewport={"width": width, "height": 844})
-    page.add_init_script(SUM_SHIFTS)
-    page.goto(address)
-    return page
-
-
-@pytest.mark.parametrize(("address", "words", "width"), PAGES.values(), ids=PAGES)
-def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, width: int) -> None:
-    page = _open(open_page, address, width)
-    expect(page.get_by_role("main")).to_contain_text(words)
-    page.wait_for_load_state("networkidle")
-    settle(page)
-    assert page.evaluate("window.shift") <= MAX_SHIFT
 
 
 @pytest.mark.parametrize("width", [WIDE, PHONE], ids=["wide", "narrow"])

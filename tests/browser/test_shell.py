@@ -3,16 +3,15 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from mxd.backend.database.annotations import create_token
-from mxd.backend.database.engine import open_database
+from mxd.backend.database.engine import opened
 from mxd.trainer.storage.database.open import writing
-from tests.browser.axe import violations
+from tests.browser.axe import expect_accessible, violations
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.rest import hover, press, settle
 from tests.browser.sample import ANSWERING
@@ -25,7 +24,15 @@ def open_help(page: Page) -> None:
     page.get_by_role("button", name="Help and theme").click()
 
 
-def test_the_chosen_theme_is_remembered(page: Page) -> None:
+@pytest.fixture
+def runs(page: Page) -> Page:
+    """The page of runs, on which the shortcuts of the shell work."""
+    page.goto("/runs?run=demo-l3-k16")
+    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
+    return page
+
+
+def test_the_chosen_theme_is_remembered_and_there_before_the_scripts(page: Page) -> None:
     page.goto("/runs")
     open_help(page)
     body = page.locator("body")
@@ -33,75 +40,92 @@ def test_the_chosen_theme_is_remembered(page: Page) -> None:
     page.get_by_role("radio", name="Dark").click()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(body).not_to_have_css("background-color", light)
+    page.route("**/assets/*.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
+    page.reload()
+    expect(page.locator(".brand")).to_have_text("MxD Explorer")
+    expect(body).not_to_have_css("background-color", light)
+    expect(page.get_by_role("navigation")).to_have_count(0)
+    page.unroute_all()
     page.reload()
     open_help(page)
     expect(page.get_by_role("radio", name="Dark")).to_be_checked()
-    expect(body).not_to_have_css("background-color", light)
     page.get_by_role("radio", name="Auto").click()
     expect(body).to_have_css("background-color", light)
     page.emulate_media(color_scheme="dark")
     expect(body).not_to_have_css("background-color", light)
 
 
-def test_frame_and_chosen_theme_are_there_before_the_scripts(page: Page) -> None:
-    page.goto("/runs")
-    open_help(page)
-    page.get_by_role("radio", name="Dark").click()
-    page.route("**/assets/*.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
-    page.reload()
-    expect(page.locator(".brand")).to_have_text("MxD Explorer")
-    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-    expect(page.get_by_role("navigation")).to_have_count(0)
-
-
-def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
-    page.goto("/runs")
-    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
-    press(page, "?")
-    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+def test_the_first_tab_stop_skips_to_the_content_and_shortcuts_are_listed(runs: Page) -> None:
+    press(runs, "Tab")
+    expect(runs.get_by_role("link", name="Skip to content")).to_be_focused()
+    runs.keyboard.press("Enter")
+    expect(runs.get_by_role("main")).to_be_focused()
+    press(runs, "?")
+    dialog = runs.get_by_role("dialog", name="Keyboard shortcuts")
     expect(dialog).to_contain_text("Search labels, tokens and examples")
-    expect(dialog).to_contain_text("Edit prompt")
-    press(page, "t")
+    expect_accessible(dialog)
+    press(runs, "t")
     expect(dialog).to_be_visible()
-    expect(page).to_have_url(re.compile("/runs"))
-    page.keyboard.press("Escape")
+    expect(runs).to_have_url(re.compile("/runs"))
+    runs.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    open_help(page)
-    page.get_by_role("button", name="Keyboard shortcuts").click()
-    expect(page.locator("[role=dialog]:focus, [role=dialog] :focus")).to_have_count(1)
+    open_help(runs)
+    runs.get_by_role("button", name="Keyboard shortcuts").click()
+    expect(runs.locator("[role=dialog]:focus, [role=dialog] :focus")).to_have_count(1)
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("button", name="Help and theme")).to_be_focused()
+    expect(runs.get_by_role("button", name="Help and theme")).to_be_focused()
 
 
-def test_search_finds_and_opens_an_expert(page: Page) -> None:
-    page.goto("/runs?run=demo-l3-k16")
-    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
-    press(page, "/")
-    box = page.get_by_role("combobox", name="Search labels, tokens and examples")
+def test_search_and_the_command_palette_open_experts_pages_and_edits(runs: Page) -> None:
+    press(runs, "/")
+    box = runs.get_by_role("combobox", name="Search labels, tokens and examples")
     expect(box).to_be_focused()
     # The list of an earlier text, such as "d", has that expert too, but not as its first row.
     only = [re.compile("Decimal point"), re.compile("All matches")]
     box.press_sequentially("decimal")
-    expect(page.get_by_role("option")).to_have_text(only)
+    expect(runs.get_by_role("option")).to_have_text(only)
+    expect_accessible(runs.get_by_role("option").first)
     box.press("Tab")
-    expect(page.get_by_role("option")).to_have_count(0)
+    expect(runs.get_by_role("option")).to_have_count(0)
     expect(box).not_to_be_focused()
     for query in ("html", "the", str(ANSWERING)):
         box.fill(query)
-        expect(page.get_by_role("option").filter(has_text=re.compile(query, re.IGNORECASE)).first).to_be_visible()
+        expect(runs.get_by_role("option").filter(has_text=re.compile(query, re.IGNORECASE)).first).to_be_visible()
     box.fill("decimal point")
-    expect(page.get_by_role("option")).to_have_text(only)
+    expect(runs.get_by_role("option")).to_have_text(only)
     box.press("ArrowDown")
     box.press("Enter")
-    expect(page.get_by_role("heading", name="Decimal point")).to_be_visible()
+    expect(runs.get_by_role("heading", name="Decimal point")).to_be_visible()
+    command = runs.get_by_role("combobox", name="Command")
+    for typed, shown, address in (
+        ("sessions", "sessions", r"/sessions\?run=demo-l3-k16"),
+        (str(ANSWERING), str(ANSWERING), rf"/experts/{ANSWERING}\?run=demo-l3-k16"),
+        ("steer 46 +2", "46", r"/steering\?run=demo-l3-k16&edits=46(:|%3A)add(:|%3A)2"),
+    ):
+        press(runs, "Control+k")
+        command.fill(typed)
+        expect(runs.get_by_role("option", selected=True)).to_contain_text(re.compile(shown, re.IGNORECASE))
+        command.press("Enter")
+        expect(runs).to_have_url(re.compile(address))
+        expect(command).to_have_count(0)
 
 
-def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
+def test_a_narrow_screen_has_tabs_and_sheets_and_its_search_leads_to_the_search_page(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    page.goto("/runs?run=demo-l3-k16")
+    page.goto("/experts?run=demo-l3-k16&search=decimal")
+    row = page.get_by_role("row").filter(has_text="Decimal point")
+    row.get_by_role("button", name=re.compile("in the tray")).tap()
+    expect(row.get_by_role("button", name=re.compile("in the tray"))).to_have_attribute("aria-pressed", "true")
+    row.get_by_role("link", name="Decimal point").tap()
+    expect(page).to_have_url(re.compile(r"/experts/\d+"))
+    page.goto("/experts?run=demo-l3-k16&sort=max_activation")
+    expect(page.locator("td.c-label", has_text="automatic label").first).to_be_visible()
+    page.get_by_role("navigation", name="Places").get_by_role("link", name="Prompt").tap()
+    expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
     for text, last, kind in (("the", "All matches on the Search page", "words"), ("zzqqx", "Run “zzqqx”", "passage")):
-        page.get_by_role("button", name="Search", exact=True).click()
+        page.get_by_role("button", name="Search", exact=True).tap()
+        expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_be_focused()
         page.get_by_role("combobox").fill(text)
         expect(page.get_by_role("option").last).to_contain_text(last)
         if kind == "words":
@@ -116,14 +140,11 @@ def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
         expect(page.get_by_role("textbox", name="Words" if kind == "words" else "Passage")).to_have_value(text)
 
 
-def choose_run(page: Page, current: str, other: str) -> None:
-    page.get_by_role("button", name=re.compile(current)).click()
-    page.get_by_role("option", name=re.compile(other)).click()
-
-
 def test_the_selected_run_applies_to_all_pages(page: Page, site: Site) -> None:
     page.goto(f"/experts?run={site.run}&search=html")
-    choose_run(page, site.run, site.other_run)
+    page.get_by_role("button", name=re.compile(site.run)).click()
+    expect_accessible(page.get_by_role("option").first)
+    page.get_by_role("option", name=re.compile(site.other_run)).click()
     expect(page).to_have_url(re.compile(rf"/experts\?run={site.other_run}&search=html$"))
     expect(page.get_by_text(f"mxd index {site.other_run}")).to_be_visible()
     page.get_by_role("link", name="MxD Explorer, home").click()
@@ -138,25 +159,30 @@ def test_the_selected_run_applies_to_all_pages(page: Page, site: Site) -> None:
     expect(page.get_by_text("finished").first).to_be_visible()
 
 
-def test_tabs_collect_experts_into_one_tray(page: Page) -> None:
+def test_tabs_collect_experts_into_one_tray_and_terms_lead_to_the_glossary(page: Page) -> None:
     page.goto("/experts?run=demo-l3-k16")
     expect(page.get_by_role("row").nth(3)).to_be_visible()
-    second = page.context.new_page()
-    second.goto(f"/experts/{ANSWERING}?run=demo-l3-k16")
+    tray, second = page.get_by_role("complementary", name="Tray"), page.context.new_page()
+    second.goto(f"/experts/{ANSWERING}?run=demo-l3-k16&details=1")
     second.get_by_role("button", name="Add to tray").click()
-    expect(page.get_by_role("complementary", name="Tray")).to_contain_text(str(ANSWERING))
+    expect(tray).to_contain_text(str(ANSWERING))
+    density = second.get_by_role("link", name="Density")
+    hover(density)
+    expect(second.get_by_role("tooltip")).to_contain_text("Share of tokens on which the expert is active")
+    density.click()
+    expect(second).to_have_url(re.compile(r"/glossary\?run=demo-l3-k16.*#density$"))
+    expect(second.get_by_text("A dead expert is never active.")).to_be_in_viewport()
+    expect(second.get_by_role("tooltip")).to_have_count(0)
     second.goto("/steering?run=demo-l3-k16&edits=40:ablate&tokens=1")
     expect(second.get_by_role("region", name="Edits").or_(second.get_by_text("40")).first).to_be_visible()
-    expect(page.get_by_role("complementary", name="Tray")).not_to_contain_text("40")
+    expect(tray).not_to_contain_text("40")
 
 
-def test_pages_work_while_the_browser_counts_as_offline(page: Page) -> None:
-    page.goto("/runs?run=demo-l3-k16")
-    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
-    page.evaluate("window.dispatchEvent(new Event('offline'))")
-    page.get_by_role("navigation", name="Places").get_by_role("link", name="Explore").click()
-    page.get_by_role("row").nth(3).get_by_role("link").first.click()
-    expect(page.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
+def test_pages_work_while_the_browser_counts_as_offline(runs: Page) -> None:
+    runs.evaluate("window.dispatchEvent(new Event('offline'))")
+    runs.get_by_role("navigation", name="Places").get_by_role("link", name="Explore").click()
+    runs.get_by_role("row").nth(3).get_by_role("link").first.click()
+    expect(runs.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
 def test_pages_recover_by_themselves_when_the_server_is_back(page: Page, forgiven: list[str]) -> None:
@@ -174,16 +200,6 @@ def test_pages_recover_by_themselves_when_the_server_is_back(page: Page, forgive
     page.clock.run_for(20_000)
     expect(page.get_by_role("row").nth(3)).to_be_visible()
     expect(page.get_by_role("contentinfo")).to_contain_text("Database")
-
-
-def test_terms_have_tooltips_and_link_to_the_glossary(page: Page) -> None:
-    page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16&details=1")
-    hover(page.get_by_role("link", name="Density"))
-    expect(page.get_by_role("tooltip")).to_contain_text("Share of tokens on which the expert is active")
-    page.get_by_role("link", name="Density").click()
-    expect(page).to_have_url(re.compile(r"/glossary\?run=demo-l3-k16#density$"))
-    expect(page.get_by_text("A dead expert is never active.")).to_be_in_viewport()
-    expect(page.get_by_role("tooltip")).to_have_count(0)
 
 
 def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
@@ -245,15 +261,6 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
     assert page.request.get("/api/showcase").json() == {"showcase": None}
 
 
-def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
-    page.goto("/runs")
-    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
-    press(page, "Tab")
-    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("main")).to_be_focused()
-
-
 def test_missing_pages_experts_runs_and_sessions_show_errors(page: Page, forgiven: list[str]) -> None:
     forgiven += ["404"]
     page.goto("/nowhere/at/all")
@@ -274,68 +281,24 @@ def test_missing_pages_experts_runs_and_sessions_show_errors(page: Page, forgive
     expect(page.get_by_role("region", name="Saved sessions")).to_be_visible()
 
 
-def test_a_narrow_screen_has_tabs_and_sheets(open_page: OpenPage) -> None:
-    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True)
-    page.goto("/experts?run=demo-l3-k16&search=decimal")
-    row = page.get_by_role("row").filter(has_text="Decimal point")
-    row.get_by_role("button", name=re.compile("in the tray")).tap()
-    expect(row.get_by_role("button", name=re.compile("in the tray"))).to_have_attribute("aria-pressed", "true")
-    row.get_by_role("link", name="Decimal point").tap()
-    expect(page).to_have_url(re.compile(r"/experts/\d+"))
-    page.go_back()
-    page.goto("/experts?run=demo-l3-k16&sort=max_activation")
-    expect(page.locator("td.c-label", has_text="automatic label").first).to_be_visible()
-    page.get_by_role("navigation", name="Places").get_by_role("link", name="Prompt").tap()
-    expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
-    page.get_by_role("button", name="Search").tap()
-    expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_be_focused()
-
-
-def test_the_command_palette_opens_pages_experts_and_edits(page: Page) -> None:
-    page.goto("/runs?run=demo-l3-k16")
-    expect(page.get_by_role("banner")).to_be_visible()
-    box = page.get_by_role("combobox", name="Command")
-    for typed, address in (
-        ("sessions", r"/sessions\?run=demo-l3-k16"),
-        (str(ANSWERING), rf"/experts/{ANSWERING}\?run=demo-l3-k16"),
-        ("steer 46 +2", r"/steering\?run=demo-l3-k16&edits=46(:|%3A)add(:|%3A)2"),
-    ):
-        press(page, "Control+k")
-        box.fill(typed)
-        expect(page.get_by_role("option", selected=True)).to_contain_text(
-            re.compile(typed.split()[1 if " " in typed else 0], re.IGNORECASE)
-        )
-        box.press("Enter")
-        expect(page).to_have_url(re.compile(address))
-        expect(box).to_have_count(0)
-
-
-@pytest.fixture
-def guarded(site: Site, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """Address of a server that asks for tokens, and a token that may read."""
+def test_an_access_token_signs_in(site: Site, tmp_path: Path, open_page: OpenPage, forgiven: list[str]) -> None:
     path = tmp_path / "database.sqlite"
     shutil.copy(site.database.removeprefix("sqlite:///"), path)
-    database = open_database(f"sqlite:///{path}")
-    with writing(database) as session:
+    with opened(f"sqlite:///{path}") as database, writing(database) as session:
         token = create_token(session, "read", "browser").token
-    database.dispose()
-    with server(site.data, "--database", f"sqlite:///{path}", "--access", "tokens") as (url, _):
-        yield url, token
-
-
-def test_an_access_token_signs_in(guarded: tuple[str, str], open_page: OpenPage, forgiven: list[str]) -> None:
-    url, token = guarded
     forgiven += ["401"]
     page = open_page()
-    page.goto(f"{url}/runs")
-    expect(page.get_by_role("heading", name="Sign in to MxD Explorer")).to_be_visible()
-    assert violations(page) == []
-    page.get_by_label("Token").fill("mxd_wrong")
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("Unknown token")
-    page.get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
-    expect(page.get_by_text("Signed in: read access")).to_be_visible()
-    page.get_by_role("button", name="Sign out").click()
-    expect(page.get_by_role("heading", name="Sign in to MxD Explorer")).to_be_visible()
+    with server(site.data, "--database", f"sqlite:///{path}", "--access", "tokens") as (url, _):
+        page.goto(f"{url}/runs")
+        expect(page.get_by_role("heading", name="Sign in to MxD Explorer")).to_be_visible()
+        assert violations(page) == []
+        page.get_by_label("Token").fill("mxd_wrong")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_contain_text("Unknown token")
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+        expect(page.get_by_text("Signed in: read access")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in to MxD Explorer")).to_be_visible()
+        page.close()

@@ -1,15 +1,19 @@
-"""Steering: sliders, two texts as they come, stop, reset, and an address that writes the same texts again."""
+"""Steering: sliders, two texts as they come, and an address that writes them again; sessions, sharing."""
 
 import json
 import re
+import struct
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from tests.browser.conftest import OpenPage
+from tests.browser.axe import expect_accessible
+from tests.browser.conftest import OpenPage, Site
 from tests.browser.rest import hover
-from tests.browser.sample import ANSWERING, BRACKET
+from tests.browser.sample import ANSWERING, BRACKET, RUN
+from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -91,10 +95,21 @@ def test_both_texts_are_streamed_and_stop_keeps_them(page: Page) -> None:
     expect(pane(page, "Baseline")).to_contain_text("stopped after")
 
 
-def test_reset_makes_both_texts_equal_and_back_undoes_it(page: Page) -> None:
+def test_a_token_shows_the_kl_and_reset_makes_both_texts_equal(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:6,40:ablate", 16))
     default, steered = texts(page)
     assert steered != default
+    tokens = page.get_by_role("group", name="Steered text").get_by_role("button")
+    tip = page.get_by_role("tooltip")
+    hover(tokens.nth(3))
+    expect(tip).to_contain_text("KL between variants")
+    tokens.nth(3).click()
+    expect(page).to_have_url(re.compile(r"lock=steered\.0\.3"))
+    page.mouse.move(5, 5)
+    expect(tip).to_contain_text("Active experts, before edits")
+    page.keyboard.press("Escape")
+    expect(page).not_to_have_url(re.compile("lock="))
+    expect(tip).to_have_count(0)
     page.get_by_role("button", name="Reset").click()
     expect(card(page, ANSWERING).get_by_role("slider")).to_have_value("0")
     expect(card(page, 40).get_by_role("slider")).to_have_value("1")
@@ -105,18 +120,23 @@ def test_reset_makes_both_texts_equal_and_back_undoes_it(page: Page) -> None:
 
 
 def test_opening_the_url_elsewhere_reproduces_the_texts(page: Page, open_page: OpenPage) -> None:
-    page.goto("/steering?run=demo-l3-k16")
-    page.get_by_role("textbox", name="Prompt").fill(PROMPT)
+    page.goto(address("", 4))
+    expect(page.get_by_text("Press Generate to continue the prompt")).to_be_visible()
+    expect(pane(page, "Steered")).to_have_count(0)
+    page.get_by_role("textbox", name="Prompt").fill(f"{PROMPT} that")
+    page.get_by_role("button", name="Generate").click()
+    baseline, steered = texts(page)
+    assert baseline == steered
     search = page.get_by_role("combobox", name="Add an expert")
     search.fill(str(ANSWERING))
     expect(page.get_by_role("option").first).to_be_visible()
     search.press("Enter")
     expect(card(page, ANSWERING)).to_be_visible()
     page.get_by_text("Sampling", exact=True).click()
+    expect_accessible(page.get_by_role("textbox", name="Seed"))
     for setting, value in (("Seed", "7"), ("Tokens", "20"), ("Temperature", "1.2")):
         page.get_by_role("textbox", name=setting, exact=True).fill(value)
         page.get_by_role("textbox", name=setting, exact=True).press("Enter")
-    page.get_by_role("button", name="Generate").click()
     expect(page).to_have_url(re.compile("seed=7"))
     expect(pane(page, "Steered")).to_contain_text("done, 20 tokens")
     written = texts(page)
@@ -125,22 +145,6 @@ def test_opening_the_url_elsewhere_reproduces_the_texts(page: Page, open_page: O
     assert texts(other) == written
     expect(card(other, ANSWERING)).to_be_visible()
     expect(other.get_by_text("temperature 1.2, 20 tokens, seed 7")).to_be_visible()
-
-
-def test_a_token_shows_the_kl_and_can_be_locked(page: Page) -> None:
-    page.goto(address(f"{ANSWERING}:add:4", 12))
-    texts(page)
-    tokens = page.get_by_role("group", name="Steered text").get_by_role("button")
-    hover(tokens.nth(3))
-    tip = page.get_by_role("tooltip")
-    expect(tip).to_contain_text("KL between variants")
-    tokens.nth(3).click()
-    expect(page).to_have_url(re.compile(r"lock=steered\.0\.3"))
-    page.mouse.move(5, 5)
-    expect(tip).to_contain_text("Active experts, before edits")
-    page.keyboard.press("Escape")
-    expect(page).not_to_have_url(re.compile("lock="))
-    expect(tip).to_have_count(0)
 
 
 def test_an_edit_applies_on_a_condition(page: Page) -> None:
@@ -162,16 +166,6 @@ def test_an_edit_applies_on_a_condition(page: Page) -> None:
     assert steered != default
 
 
-def test_a_prompt_without_edits_waits_for_generate(page: Page) -> None:
-    page.goto(address("", 4))
-    expect(page.get_by_text("Press Generate to continue the prompt")).to_be_visible()
-    expect(pane(page, "Steered")).to_have_count(0)
-    page.get_by_role("textbox", name="Prompt").fill(f"{PROMPT} that")
-    page.get_by_role("button", name="Generate").click()
-    baseline, steered = texts(page)
-    assert baseline == steered
-
-
 def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
     page.goto("/steering?run=demo-l3-k16")
     posted: list[str] = []
@@ -180,9 +174,8 @@ def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
     prompt.press("Control+Enter")  # nothing to continue
     edits = page.get_by_role("region", name="Edits")
     suggestion = edits.get_by_role("list").get_by_role("button", name="in the tray").first
-    name = suggestion.get_attribute("aria-label") or ""
+    expert = int((suggestion.get_attribute("aria-label") or "").split()[1])
     suggestion.click()
-    expert = int(name.split()[1])
     expect(card(page, expert)).to_be_visible()
     assert not [each for each in posted if each.startswith("POST") and "steering" in each]
     prompt.press("Control+Enter")  # what the empty box shows
@@ -254,9 +247,10 @@ def test_the_code_of_a_chat_waits_for_its_text(chats: Page) -> None:
     expect(code).to_contain_text("The little girl")
 
 
-def test_a_message_is_sent_after_the_answers_that_it_came_too_early_for(chats: Page) -> None:
+def test_an_early_message_waits_for_the_answers_and_the_sweep_offers_the_plain_text(chats: Page) -> None:
     held: list[Route] = []
     chats.route("**/api/runs/*/steering", lambda route: held.append(route))
+    chats.route("**/api/runs/*/steering/sweep", _continue_turns_as_text)
     chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
     message = chats.get_by_role("textbox", name="Message to both")
     message.fill("And then?")
@@ -268,10 +262,6 @@ def test_a_message_is_sent_after_the_answers_that_it_came_too_early_for(chats: P
     for arm in ARMS:
         expect(pane(chats, arm).get_by_role("listitem")).to_have_count(3)
     expect(message).to_have_value("")
-
-
-def test_strength_says_that_it_measures_a_chat_and_offers_its_plain_text(chats: Page) -> None:
-    chats.route("**/api/runs/*/steering/sweep", _continue_turns_as_text)
     chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
     chats.get_by_role("link", name="Strength", exact=True).click()
     expect(chats.get_by_text("in the chat, with its chat template")).to_contain_text("The little girl")
@@ -287,3 +277,131 @@ def test_a_typed_prompt_follows_before_it_is_submitted(page: Page, first: str, s
     page.get_by_role("textbox", name="Prompt", exact=True).fill(PROMPT)
     page.get_by_role("navigation", name="Places").get_by_role("link", name=second).click()
     expect(page.get_by_role("textbox", name="Prompt", exact=True)).to_have_value(PROMPT)
+
+
+def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: OpenPage, site: Site) -> None:
+    page.goto(address(f"{ANSWERING}:add:4@first:9", 12) + "&seed=5&temperature=1.1")
+    written = texts(page)
+    page.get_by_role("button", name="Save session").click()
+    dialog = page.get_by_role("dialog", name="Save session")
+    dialog.get_by_role("textbox", name="Session name").fill("Questions back")
+    dialog.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
+    page.get_by_role("link", name="Sessions", exact=True).click()
+    gallery = page.get_by_role("region", name="Saved sessions")
+    link = gallery.get_by_role("link", name="Questions back")
+    gallery.get_by_role("searchbox", name="Filter sessions").fill("no such words")
+    expect(gallery).to_contain_text("No session has “no such words”")
+    gallery.get_by_role("searchbox", name="Filter sessions").fill(written[1].split()[0])
+    expect(link).to_contain_text(written[1].split()[0])
+    expect(link).to_contain_text(f"Expert {ANSWERING} +4.0")
+    short = link.get_attribute("href") or ""
+    assert re.fullmatch(r"/s/[2-9a-z]{7}", short)
+    other = open_page()
+    other.goto(short)
+    expect(other).to_have_url(re.compile(r"/steering\?.*session="))
+    # Both texts are there, with their shades, without being generated.
+    for arm, text in zip(ARMS, written, strict=True):
+        expect(pane(other, arm)).to_contain_text("stored with the session")
+        assert other.get_by_role("group", name=f"{arm} text").inner_text() == text
+    hover(other.get_by_role("group", name="Steered text").locator("[data-token]").first)
+    expect(other.get_by_text("Δ log p by the edits")).to_be_visible()
+    other.get_by_role("button", name="Generate", exact=True).click()
+    assert texts(other) == written, "they are written again on request"
+    expect(card(other, ANSWERING)).to_contain_text("first 9 tokens")
+    expect(other.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
+    other.get_by_role("link", name="Sessions", exact=True).click()
+    listed = other.get_by_role("region", name="Saved sessions")
+    listed.get_by_role("button", name="Delete Questions back").click()
+    listed.get_by_role("button", name="Delete Questions back: press again").click()
+    expect(listed.get_by_role("link", name="Questions back")).to_have_count(0)
+
+
+def test_a_session_of_the_demo_can_be_opened(page: Page, site: Site) -> None:
+    shipped = list(json.loads((site.data / "sessions.json").read_text("utf-8"))[site.run])
+    page.goto(f"/steering?run={site.run}")
+    page.get_by_role("link", name=re.compile(rf"^{re.escape(shipped[0])}")).first.click()
+    expect(page).to_have_url(re.compile(r"/steering\?.*session="))
+    default, steered = texts(page)
+    assert steered != default
+    expect(page.get_by_role("status").filter(has_text="Session")).to_contain_text(shipped[0])
+    opened = page.url
+    page.goto(f"/steering?run={site.run}&session={opened.split('session=')[1].split('&')[0]}")
+    expect(page).to_have_url(opened)
+    assert texts(page) == (default, steered)
+
+
+def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
+    page.goto(address(f"{ANSWERING}:add:1", 8))
+    texts(page)
+    page.get_by_role("link", name="Suggest a strength").click()
+    expect(page.get_by_role("complementary", name="Tray")).to_be_hidden()
+    sweep = page.get_by_role("region", name="Strength sweep")
+    expect(sweep.get_by_role("row")).to_have_count(8)
+    expect(sweep.get_by_role("status")).to_contain_text(re.compile("perplexity ×|No strength suits"))
+    expect(sweep.get_by_role("status")).not_to_contain_text("so far")
+    expect(sweep).to_contain_text("a random expert of similar density")
+    row = sweep.get_by_role("row").nth(4)
+    expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))
+    effects = sweep.get_by_role("columnheader", name="Side effects")
+    effects.get_by_role("button", name="Measure").click()
+    first = sweep.get_by_role("row").nth(2).get_by_role("cell").last
+    expect(first).to_contain_text(re.compile(r"KL [\d.]+ × random, ability"), timeout=90_000)
+    effects.get_by_role("button", name="Stop").click()
+    expect(sweep.get_by_role("row").nth(1).get_by_role("cell").last).to_have_text("none")
+    steered = row.get_by_role("cell").first.inner_text()
+    sweep.get_by_role("radio", name="Control").click()
+    expect(row.get_by_role("cell").first).not_to_have_text(steered)
+    expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(steered"))
+    expect(sweep.get_by_role("columnheader", name="Perplexity")).to_contain_text("of steered texts")
+    row.get_by_role("button").click()
+    expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)2\b"))
+    steer = sweep.get_by_role("link", name="Steer with")
+    strength = steer.inner_text().split("+")[-1].split(",")[0].removesuffix(".0")
+    steer.click()
+    expect(page).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}(:|%3A)add(:|%3A){strength}\b"))
+    texts(page)
+
+
+def test_experts_of_two_layers_are_edited_together_at_clicked_tokens(page: Page) -> None:
+    page.goto(f"/steering?run=demo-l3-k16&prompt={quote(PROMPT)}&tokens=12&scope=chosen")
+    edits = page.get_by_role("region", name="Edits")
+    edits.get_by_role("combobox", name="Experts of").select_option("second")
+    edits.get_by_role("combobox", name="Add an expert").fill("3")
+    page.get_by_role("option").first.click()
+    expect(card(page, 3)).to_contain_text("second")
+    expect(page).to_have_url(re.compile(r"edits=second(/|%2F)3(:|%3A)add"))
+    number = card(page, 3).get_by_role("textbox", name="Strength of expert 3")
+    number.fill("1000")
+    number.press("Enter")
+    expect(page.get_by_role("code")).to_contain_text("--edit second/3:add:1000")
+    default, steered = texts(page)
+    assert steered == default, "no token is chosen yet"
+    page.get_by_text("Scope of edits", exact=True).click()
+    tokens = page.get_by_role("group", name="Prompt tokens to edit")
+    tokens.get_by_role("button", name="said").click()
+    expect(page).to_have_url(re.compile(r"[?&]at=4\b"))
+    wait_for(lambda: len(set(texts(page))) == 2)
+    expect(page.get_by_role("code")).to_contain_text("--positions 4")
+
+
+def test_an_expert_is_shared_as_an_offline_page_and_as_a_picture(page: Page, browser: Browser, tmp_path: Path) -> None:
+    def shared(name: str) -> Path:
+        page.get_by_role("button", name="Share").click()
+        with page.expect_download() as download:
+            page.get_by_role("menuitem", name=name).click()
+        download.value.save_as(tmp_path / download.value.suggested_filename)
+        return tmp_path / download.value.suggested_filename
+
+    page.goto(f"/experts/{ANSWERING}?run={RUN}")
+    saved = shared("HTML page")
+    assert saved.name == f"{RUN}-expert-{ANSWERING}.html"
+    offline = browser.new_context(offline=True).new_page()
+    offline.goto(saved.as_uri())
+    hover(offline.locator("[data-tip]").first)
+    assert RUN in offline.locator("footer").inner_text()
+    offline.context.close()
+    picture = shared("PNG card").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert struct.unpack(">II", picture[16:24]) == (1200, 630)
+    assert len(picture) > 10_000  # not blank
