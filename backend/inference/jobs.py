@@ -124,8 +124,8 @@ def expert_map(context: JobContext, expert: int) -> ExpertMap:
 def trace(context: JobContext, config: CircuitConfig, on_progress: OnProgress = no_progress) -> Circuit:
     from mxd.trainer.analysis.circuits.tracing import trace
 
-    context.token_ids(config.prompt)
-    return trace(context.language_model, context.runs, config, replace(context.callbacks, on_progress=on_progress))
+    callbacks = replace(context.callbacks, on_progress=on_progress)
+    return trace(context.language_model, context.runs, config, callbacks, context.token_ids(config.prompt))
 
 
 def check_circuit(
@@ -134,7 +134,8 @@ def check_circuit(
     from mxd.trainer.analysis.circuits.checking import check
 
     callbacks = replace(context.callbacks, on_progress=on_progress)
-    return check(context.language_model, context.runs, config, circuit, callbacks)
+    ids = context.token_ids(config.prompt)
+    return check(context.language_model, context.runs, config, circuit, callbacks, ids)
 
 
 def ablate(
@@ -143,7 +144,8 @@ def ablate(
     """Measured effects of ablating groups of experts on the target of a circuit and on the experts that are read."""
     from mxd.trainer.analysis.circuits.checking import ablate
 
-    return ablate(context.language_model, context.runs, config, groups, read, context.callbacks)
+    ids = context.token_ids(config.prompt)
+    return ablate(context.language_model, context.runs, config, groups, read, context.callbacks, ids)
 
 
 def find(context: JobContext, config: FindConfig) -> FoundExperts:

@@ -97,6 +97,7 @@ def check(
     config: CircuitConfig,
     circuit: Circuit,
     callbacks: Callbacks = NO_CALLBACKS,
+    ids: Sequence[int] | None = None,
 ) -> CircuitCheck:
     """Measure every predicted change of a circuit.
 
@@ -105,6 +106,7 @@ def check(
         config: prompt and settings that it was traced with.
         circuit: result of ``trace``.
         callbacks: progress in forward passes, and cancellation.
+        ids: as ``trace``.
 
     Raises:
         TooLongError: as ``trace``.
@@ -116,7 +118,7 @@ def check(
         raise UserError(f"The circuit was traced with {missing[0]}, which is missing. Check it with the same runs.")
     if any(not 0 <= end < len(circuit.nodes) for edge in circuit.edges for end in (edge.source, edge.target)):
         raise UserError("An edge of the circuit has no node. Check a circuit as it was traced.")
-    reading = read_circuit(language_model, chosen, config.model_copy(update={"target": circuit.target}))
+    reading = read_circuit(language_model, chosen, config.model_copy(update={"target": circuit.target}), ids)
     places = [(names[at.run], at.position, at.expert) for at in circuit.experts]
     shown = frozenset(places)
     rows: list[Row] = [Without(), *(Without(frozenset([place])) for place in places)]
@@ -167,17 +169,18 @@ def ablate(
     groups: Sequence[Sequence[ExpertAtToken]],
     read: Sequence[ExpertAtToken] = (),
     callbacks: Callbacks = NO_CALLBACKS,
+    ids: Sequence[int] | None = None,
 ) -> tuple[GroupEffect, ...]:
     """Measure the change of the target, and of the activations of the experts in ``read``, when each group is ablated.
 
-    The experts of a group are ablated jointly.
+    The experts of a group are ablated jointly. ``ids``: as ``trace``.
 
     Raises:
         TooLongError: as ``trace``.
         UserError: as ``trace``; or an expert is not in these runs, or is not active on its token.
     """
     chosen = [runs] if isinstance(runs, Run) else list(runs)
-    reading = read_circuit(language_model, chosen, config)
+    reading = read_circuit(language_model, chosen, config, ids)
     layers = {run.name: run.config.layer for run in chosen}
     for expert in (*read, *(expert for group in groups for expert in group)):
         if expert.run not in layers:

@@ -85,6 +85,7 @@ def trace(
     runs: Run | Sequence[Run],
     config: CircuitConfig | str,
     callbacks: Callbacks = NO_CALLBACKS,
+    ids: Sequence[int] | None = None,
 ) -> Circuit:
     """Trace the circuit of a prompt through the layers of some runs. Half-precision models compute in float32.
 
@@ -92,6 +93,7 @@ def trace(
         runs: one or more runs of different layers of this language model.
         config: the prompt, or the prompt with settings.
         callbacks: progress in backward passes, and cancellation.
+        ids: token ids of the prompt, if it has been tokenised.
 
     Raises:
         TooLongError: the text has more tokens than the language model or ``MOST_TOKENS`` allow.
@@ -99,7 +101,7 @@ def trace(
     """
     config = CircuitConfig(prompt=config) if isinstance(config, str) else config
     runs = [runs] if isinstance(runs, Run) else list(runs)
-    reading = read_circuit(language_model, runs, config)  # the start token is that of the first
+    reading = read_circuit(language_model, runs, config, ids)  # the start token is that of the first
     runs = sorted(runs, key=lambda run: run.config.layer)
     with float32_weights(language_model):
         sparse_layers = layers_of(language_model, runs)
@@ -155,11 +157,13 @@ def trace(
     )
 
 
-def read_circuit(language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig) -> Reading:
-    """Read the prompt and the target of a circuit. Errors as ``trace``."""
+def read_circuit(
+    language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, ids: Sequence[int] | None = None
+) -> Reading:
+    """Read the prompt and the target of a circuit. Arguments and errors as ``trace``."""
     if not runs:
         raise UserError("A circuit needs at least one run.")
-    ids = text_ids(language_model, runs, config.prompt)
+    ids = text_ids(language_model, runs, config.prompt if ids is None else ids)
     last = len(ids) - 1 if config.position is None else config.position
     if last >= len(ids):
         raise UserError(f"Unknown token position {last}. The text has tokens 0 to {len(ids) - 1}.")

@@ -9,8 +9,10 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 
+from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.schemas.routing import CircuitResponse
+from mxd.backend.settings import Settings
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.circuits.tracing import trace
@@ -74,6 +76,18 @@ def test_the_check_equals_the_trainers_and_is_saved(
     assert [node["measured_effect"] for node in saved["nodes"][1:]] == pytest.approx(found.measured[1:])
     assert [link["weight"] for link in saved["links"]] == pytest.approx([-edge["predicted"] for edge in graph["edges"]])
     assert re.search("fires on|Expert", saved["nodes"][1]["clerp"])
+
+
+def test_every_circuit_request_keeps_to_the_servers_limit_of_a_prompt(fitted: World, traced: dict[str, Any]) -> None:
+    """The limit holds for the role read, which may call all of them."""
+    graph = traced["graph"]
+    groups = [[{name: graph["nodes"][1][name] for name in ("run", "position", "expert")}]]
+    bodies = {"": {}, "/check": {"graph": graph}, "/effects": {"target": graph["target"], "groups": groups}}
+    settings = Settings(data=fitted.data, device="cpu", prompt_tokens=5)
+    with TestClient(create_app(settings)) as client:
+        for path, body in bodies.items():
+            answer = client.post(f"{PATH}{path}", json={**ASKED, **body})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "prompt-too-long"), path
 
 
 def test_events_report_the_progress_and_then_the_same_result(live_client: TestClient) -> None:
