@@ -1,6 +1,5 @@
 """Experts of a run by number: their rows and records, one expert in full, its effects and its matches in other runs."""
 
-import random
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
@@ -51,8 +50,6 @@ STRONGEST_EXAMPLES = 8
 """Strongest examples among which are those from which it is computed what an expert writes."""
 WRITTEN_EXAMPLES = 3
 """Number of these: few, and those with the fewest tokens before the peak, so that it takes less than a second."""
-NEIGHBOURS = 8
-"""Experts of the most similar density, of which one is the random expert."""
 EXCEEDS_FACTOR = 2.0
 """Half of all experts exceed another one of the same density; about one in seven does so by this factor."""
 
@@ -78,19 +75,6 @@ def strongest_examples(session: Session, run: RunRecord, expert: int) -> list[Ex
 def written_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
     """Return those of the strongest examples from which it is computed what an expert writes."""
     return sorted(strongest_examples(session, run, expert), key=lambda example: example[1])[:WRITTEN_EXAMPLES]
-
-
-def random_expert(session: Session, run: RunRecord, expert: int) -> int | None:
-    """Return an active expert of similar density, the same one each time; None if there is no other."""
-    density = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.expert == expert)
-    query = (
-        select(ExpertRecord.expert)
-        .where(ExpertRecord.run_id == run.id, ExpertRecord.expert != expert, ExpertRecord.density > 0)
-        .order_by(func.abs(ExpertRecord.density - density.scalar_subquery()), ExpertRecord.expert)
-        .limit(NEIGHBOURS)
-    )
-    neighbours = session.scalars(query).all()
-    return random.Random(expert).choice(neighbours) if neighbours else None
 
 
 def exceeds(promoted: Sequence[TokenEffect], others: Sequence[TokenEffect]) -> bool:

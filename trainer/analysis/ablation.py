@@ -33,6 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 from mxd.trainer.analysis.indexing.statistics import Floats, Ints, positions_in_groups
 from mxd.trainer.config import AblationConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.language_model.kv_cache import variant_tokens
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
@@ -51,9 +52,6 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, Steps, completed
 
-NEIGHBOURS = 8
-"""Experts on either side, in order of density, from which the random expert of similar density is drawn."""
-
 
 class SampledExamples(NamedTuple):
     """Random examples of all experts; each field [P]."""
@@ -69,34 +67,12 @@ class SampledExamples(NamedTuple):
         return SampledExamples._make(column[chosen_P] for column in self)
 
 
-class ExpertActivity(NamedTuple):
-    """Activity of every expert in the index; each field [N]."""
-
-    density: Floats
-    p99: Floats
-
-    @property
-    def active(self) -> Ints:
-        """Experts that are not dead, by ascending density."""
-        order = np.argsort(self.density, kind="stable")
-        return order[self.density[order] > 0]
-
-
 def get_indexed_run(session: Session, name: str) -> RunRecord:
     """Return the record of an indexed run. Raises UserError if the run is not indexed."""
     run = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if run is None or session.get(IndexRecord, run.id) is None:
         raise UserError(f"{name} is not indexed. Run 'mxd index {name}'.")
     return run
-
-
-def read_activity(session: Session, run: RunRecord) -> ExpertActivity:
-    """Read density and 99th percentile of every expert."""
-    query = select(ExpertRecord.expert, ExpertRecord.density, ExpertRecord.p99).where(ExpertRecord.run_id == run.id)
-    density, p99 = np.zeros(run.num_experts), np.zeros(run.num_experts)
-    for expert, expert_density, expert_p99 in session.execute(query):
-        density[expert], p99[expert] = expert_density, expert_p99
-    return ExpertActivity(density, p99)
 
 
 def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> SampledExamples:
@@ -121,9 +97,9 @@ def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> 
 
 
 def select_experts(
-    examples: SampledExamples, experts: tuple[int, ...], random_experts: Ints, run: RunRecord
+    examples: SampledExamples, experts: tuple[int, ...], other_N: Ints, run: RunRecord
 ) -> SampledExamples:
-    """Keep the examples of some experts and of their random experts, [N], which are shown beside them. Raises UserError
+    """Keep the examples of some experts and of the random ones ``other_N`` that are shown beside them. Raises UserError
     if an expert is unknown or has no examples."""
     missing = sorted(set(experts) - set(examples.expert.tolist()))
     if missing:
@@ -131,7 +107,7 @@ def select_experts(
             f"Expert {missing[0]} of {run.name} has no examples. Choose experts from 0 to {run.num_experts - 1} "
             "that are not dead."
         )
-    chosen = np.union1d(experts, random_experts[list(experts)])
+    chosen = np.union1d(experts, other_N[list(experts)])
     return examples.select(np.flatnonzero(np.isin(examples.expert, chosen)))
 
 
@@ -209,19 +185,6 @@ def _active_pairs(
         values_TK[token_P, column_P].cpu().numpy() for values_TK in (routing.indices_TK, routing.activations_TK)
     )
     return expert_P[is_text_P], numbers[row_P[is_text_P]], position_P[is_text_P], activation_P[is_text_P]
-
-
-def density_matched_experts(activity: ExpertActivity, seed: int) -> Ints:
-    """Draw a random expert of similar density for each active expert, [N]. The only active expert gets itself."""
-    active = activity.active
-    generator = np.random.default_rng(seed)
-    random_experts = np.arange(len(activity.density))
-    for rank, expert in enumerate(active.tolist()):
-        low, high = max(0, rank - NEIGHBOURS), min(len(active), rank + NEIGHBOURS + 1)
-        neighbours = np.delete(active[low:high], rank - low)
-        if len(neighbours):
-            random_experts[expert] = generator.choice(neighbours)
-    return random_experts
 
 
 NUM_INTERVENTIONS = 4
@@ -466,11 +429,12 @@ def ablation_in_steps(
     with Session(database) as session:
         record = get_indexed_run(session, run.name)
         indexed_at = session.get_one(IndexRecord, record.id).created_at
-        activity = read_activity(session, record)
-        random_experts = density_matched_experts(activity, config.seed)
+        density_N, p99_N = (column_values(session, record, it) for it in (ExpertRecord.density, ExpertRecord.p99))
+        drawn = (random_experts(density_N, expert, seed=config.seed) for expert in range(len(density_N)))
+        other_N = np.array([next(iter(others), expert) for expert, others in enumerate(drawn)])
         examples = sample_examples(session, record, config.examples_per_bin)
         if config.experts:
-            examples = select_experts(examples, config.experts, random_experts, record)
+            examples = select_experts(examples, config.experts, other_N, record)
         sequences = read_sequences(session, record)
         run_id = record.id
     run.layer.to(language_model.device_of(run.config.layer))
@@ -480,15 +444,15 @@ def ablation_in_steps(
     yield done, (total := len(examples.expert))
     appends = language_model.can_append_variants(run.config.layer)
     size = EXAMPLES_PER_FORWARD if appends else EXAMPLES_OF_ROWS
-    for low in range(0, len(activity.density), EXPERTS_PER_CHUNK):
+    for low in range(0, len(density_N), EXPERTS_PER_CHUNK):
         chunk = examples.select(np.flatnonzero((examples.expert >= low) & (examples.expert < low + EXPERTS_PER_CHUNK)))
         order, parts = list[Ints](), list[InterventionEffects]()
         for sequence, own in group_by_sequence(chunk):
             for start in range(0, len(own), size):
                 order.append(own[start : start + size])
                 expert, position = chunk.expert[order[-1]], chunk.position[order[-1]]
-                other = random_experts[expert]
-                columns = (position, expert, activity.p99[expert], other, activity.p99[other])
+                other = other_N[expert]
+                columns = (position, expert, p99_N[expert], other, p99_N[other])
                 seed = int(np.random.SeedSequence([config.seed, sequence]).generate_state(1)[0])
                 interventions = Interventions(seed, *map(torch.from_numpy, columns))
                 ids, layer = sequences[sequence], run.config.layer
@@ -504,7 +468,7 @@ def ablation_in_steps(
         for expert, own in zip(experts.tolist(), np.split(np.arange(len(chunk.expert)), starts[1:]), strict=True):
             effects = InterventionEffects(*(values[torch.from_numpy(own)] for values in joined))
             weight_M = torch.from_numpy(chunk.weight[own]).float()
-            row = summarise(language_model, expert, int(random_experts[expert]), effects, weight_M)
+            row = summarise(language_model, expert, int(other_N[expert]), effects, weight_M)
             rows.append({"run_id": run_id, **row})
     with writing(database) as session:
         index = session.get(IndexRecord, run_id)

@@ -19,7 +19,6 @@ Shapes: B texts, T tokens, P = B * T, K active experts, I input width, O output 
 """
 
 import math
-import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import Self
 
+import numpy as np
 import torch
 
 from mxd.trainer.config import EditMode, SteeringConfig, StrengthSweepConfig
@@ -44,7 +44,7 @@ from mxd.trainer.inference.results import (
     strength_text,
 )
 from mxd.trainer.inference.steering import Steering, units_without_index
-from mxd.trainer.inference.units import Units
+from mxd.trainer.inference.units import Units, random_experts
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
@@ -187,10 +187,10 @@ class StrengthSweep:
             raise UserError("The mode 'ablate' has no strength to vary. Use 'scale', 'add' or 'set'.")
         run = next((run for run in runs if run.name == (varied.run or runs[0].name)), runs[0])
         control = config.control
-        if control is None:  # a random other expert; one that is not dead, if the run has been indexed
-            indexed = [each for each, unit in run.units.items() if unit and each != varied.expert]
-            others = indexed or [each for each in range(run.layer.config.num_experts) if each != varied.expert]
-            control = random.Random(varied.expert).choice(others or [varied.expert])
+        if control is None:
+            units_N = [run.units.get(each, 0.0 if run.units else 1.0) for each in range(run.layer.config.num_experts)]
+            # The densities are unknown, so all active experts count as similar.
+            control = next(iter(random_experts(np.sign(units_N), varied.expert)), varied.expert)
         if units is None or control not in units.get(run.name, {}):
             saved = units_without_index(runs, config.model_copy(update={"control": control}))
             units = saved if units is None else {name: {**saved[name], **units.get(name, {})} for name in saved}

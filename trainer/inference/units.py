@@ -1,13 +1,15 @@
-"""Values of the index that edits need: the unit of each expert, medians for gate tests, and the control of a sweep."""
+"""Values of the index that edits and comparisons need: units, medians for gate tests, random experts as controls."""
 
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
 from typing import TypeVar
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.steering import GateTest
@@ -17,8 +19,8 @@ from mxd.trainer.storage.database.tables import RunRecord
 
 AnyConfig = TypeVar("AnyConfig", bound=SteeringConfig)
 AnySweep = TypeVar("AnySweep", bound=StrengthSweepConfig)
-NUM_CANDIDATES = 16
-"""Number of experts of nearest density from which the control is drawn."""
+NEAREST = 16
+"""Number of experts of nearest density from which a random one is drawn."""
 
 
 Units = Mapping[str, Mapping[int, float]]
@@ -115,22 +117,40 @@ def with_medians(session: Session, config: AnyConfig, steered: str) -> AnyConfig
     return config.model_copy(update={"edits": tuple(edits)})
 
 
+def column_values(session: Session, run: RunRecord, column: InstrumentedAttribute[float]) -> NDArray[np.float64]:
+    """A column of the experts in the index, [N], such as ``ExpertRecord.density``; 0 without an index."""
+    values_N = np.zeros(run.num_experts)
+    for expert, value in session.execute(select(ExpertRecord.expert, column).where(ExpertRecord.run_id == run.id)):
+        values_N[expert] = value
+    return values_N
+
+
+def random_experts(
+    density_N: NDArray[np.floating], expert: int, count: int = 1, seed: int = 0, avoided: Collection[int] = ()
+) -> list[int]:
+    """Random active experts of similar density, with which an expert is compared everywhere.
+
+    They are drawn from the ``NEAREST`` other ones of nearest density, or from ``count`` of them if that is more. Of
+    equal differences, lower numbers come first. The seed and the expert decide which are drawn. The list is shorter if
+    there are fewer.
+    """
+    distance_N = np.where(density_N > 0, np.abs(density_N - density_N[expert]), np.inf)
+    distance_N[[expert, *avoided]] = np.inf
+    rank = min(max(NEAREST, count), len(distance_N)) - 1
+    near_M = np.flatnonzero(distance_N <= np.partition(distance_N, rank)[rank])
+    near_M = near_M[np.argsort(distance_N[near_M], kind="stable")][: rank + 1]
+    nearest = near_M[np.isfinite(distance_N[near_M])].tolist()
+    return random.Random((seed << 32) + expert).sample(nearest, min(count, len(nearest)))
+
+
 def with_control(session: Session, config: AnySweep, steered: str) -> AnySweep:
     """Name the control expert of a sweep, unless it is given or the run has no index. Edits without a run refer to
     ``steered``."""
     if config.control is not None or config.edit >= len(config.edits):
         return config
     varied = config.edits[config.edit]
-    of_run = RunRecord.name == (varied.run or steered)
-    record = session.scalar(select(ExpertRecord).join(RunRecord).where(of_run, ExpertRecord.expert == varied.expert))
-    if record is None:
+    run = session.scalar(select(RunRecord).where(RunRecord.name == (varied.run or steered)))
+    if run is None or varied.expert >= run.num_experts:
         return config
-    query = (  # active experts with the nearest densities
-        select(ExpertRecord.expert)
-        .where(ExpertRecord.run_id == record.run_id, ExpertRecord.expert != varied.expert, ExpertRecord.density > 0)
-        .order_by(func.abs(ExpertRecord.density - record.density), ExpertRecord.expert)
-        .limit(NUM_CANDIDATES)
-    )
-    if not (candidates := list(session.scalars(query))):
-        return config
-    return config.model_copy(update={"control": random.Random(varied.expert).choice(candidates)})
+    controls = random_experts(column_values(session, run, ExpertRecord.density), varied.expert)
+    return config.model_copy(update={"control": controls[0]}) if controls else config

@@ -24,7 +24,8 @@ from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
 from mxd.backend.queries.search import SearchText
 from mxd.backend.schemas import experts as bodies
 from mxd.trainer.analysis.results import ExpertMap
-from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS
+from mxd.trainer.inference.units import column_values, random_experts
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.open import writing
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
@@ -89,8 +90,8 @@ async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Re
         with reading(services.database) as session:
             record = find_run(session, run)
             queries.find_expert(session, record, expert)
-            other = queries.random_expert(session, record, expert)
-            experts = [expert] if other is None else [expert, other]
+            density_N = column_values(session, record, ExpertRecord.density)
+            experts = [expert, *random_experts(density_N, expert)]
             return [(number, queries.written_examples(session, record, number)) for number in experts]
 
     job = services.inference.submit([run], jobs.expert_writes, await run_in_threadpool(examples))

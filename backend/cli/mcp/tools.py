@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -29,6 +28,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer import config
 from mxd.trainer.config import Edit
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
+from mxd.trainer.inference.units import NEAREST, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
 from mxd.trainer.utils.bootstrap import auroc_interval, aurocs
 
@@ -288,7 +288,7 @@ class Tools:
         """Test whether an expert detects a concept: AUROC of its largest activation on texts with and without the
         concept, with a 95 % interval, next to up to 20 random experts of similar density on the same texts. Use texts
         that were not used to choose the expert."""
-        others = await random_experts(self._api, run, expert, CONTROL_EXPERTS, seed)
+        others = await similar_density(self._api, run, expert, CONTROL_EXPERTS, seed)
         experts = [expert, *others]
         routed = []
         for text in (*positive, *negative):
@@ -497,26 +497,23 @@ def peak_activations(routing: Mapping[str, Any]) -> dict[int, float]:
     return peaks
 
 
-NEIGHBOURS = 50
-"""Experts with the next higher and the next lower densities, among which controls are drawn."""
-
-
-async def random_experts(
+async def similar_density(
     api: Api, run: str, expert: int, count: int, seed: int, avoided: frozenset[int] = frozenset()
 ) -> list[int]:
-    """Return up to ``count`` random active experts whose density is similar to that of ``expert``.
+    """Return up to ``count`` other experts, as ``random_experts``, which gets the densities near that of ``expert``.
 
     Raises ToolError if the run has no other active expert.
     """
     density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
-    found: set[int] = set()
+    known, near = {expert: density}, NEAREST + count + len(avoided)
     for order, bounds in (("asc", {"min_density": max(density, 1e-9)}), ("desc", {"max_density": density})):
-        page = await api.get(f"/runs/{run}/experts", sort="density", order=order, limit=NEIGHBOURS, **bounds)
-        found |= {row["expert"] for row in page["experts"] if row["active_tokens"]}
-    similar = sorted(found - {expert, *avoided})
-    if not similar:
+        page = await api.get(f"/runs/{run}/experts", sort="density", order=order, limit=near, **bounds)
+        known |= {row["expert"]: row["density"] for row in page["experts"]}
+    density_N = np.zeros(max(known) + 1)
+    density_N[list(known)] = list(known.values())
+    if not (drawn := random_experts(density_N, expert, count, seed, avoided)):
         raise ToolError(f"Run '{run}' has no other active expert that could serve as a control.")
-    return random.Random(f"{seed} {run} {expert}").sample(similar, min(count, len(similar)))
+    return drawn
 
 
 async def control_edits(api: Api, run: str, edits: list[Edit], seed: int) -> list[Edit]:
@@ -527,7 +524,7 @@ async def control_edits(api: Api, run: str, edits: list[Edit], seed: int) -> lis
         avoided = frozenset(other.expert for other in edits if (other.run or run) == name)
         if (name, edit.expert) not in chosen:
             taken = frozenset(expert for (other, _), expert in chosen.items() if other == name)
-            (drawn,) = await random_experts(api, name, edit.expert, 1, seed, avoided | taken)
+            (drawn,) = await similar_density(api, name, edit.expert, 1, seed, avoided | taken)
             chosen[name, edit.expert] = drawn
     return [edit.model_copy(update={"expert": chosen[edit.run or run, edit.expert]}) for edit in edits]
 

@@ -17,7 +17,7 @@ from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
 from mxd.trainer.inference.generation import gumbel_noise, run_alone, sample_tokens
 from mxd.trainer.inference.results import DoneEvent, TokenEvent
 from mxd.trainer.inference.steering import Steering, steer
-from mxd.trainer.inference.units import NUM_CANDIDATES, edit_units, median_in_units, with_control
+from mxd.trainer.inference.units import NEAREST, edit_units, median_in_units, random_experts, with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -181,6 +181,19 @@ def test_medians_are_in_units() -> None:
     assert median_in_units(ExpertRecord(histogram=[0] * 64, histogram_high=0.0, p99=0.0)) == 0
 
 
+@pytest.mark.parametrize("count", [1, 20, 99])
+def test_random_experts_are_the_nearest_in_density(count: int) -> None:
+    density_N = np.random.default_rng(0).integers(0, 30, 80) / 100
+    active = [expert for expert in range(80) if density_N[expert] and expert not in (7, 9)]
+    nearest = sorted(active, key=lambda expert: (abs(density_N[expert] - density_N[7]), expert))[: max(NEAREST, count)]
+    drawn = {seed: random_experts(density_N, 7, count, seed, avoided=[9]) for seed in range(40)}
+    assert all(len(set(each)) == min(count, len(active)) for each in drawn.values())
+    assert set().union(*drawn.values()) <= set(nearest)
+    assert len(set().union(*drawn.values())) > NEAREST / 2
+    assert drawn[3] == random_experts(density_N, 7, count, 3, avoided=[9])
+    assert random_experts(np.array([0.5, 0.0]), 0) == [], "the other one is dead"
+
+
 def test_the_control_has_a_similar_density(tmp_path: Path) -> None:
     database = made_up_database(tmp_path, f"sqlite:///{tmp_path / 'mxd.sqlite'}")
     with Session(database) as session:
@@ -188,7 +201,7 @@ def test_the_control_has_a_similar_density(tmp_path: Path) -> None:
         distance = {expert: abs(value - density[2]) for expert, value in density.items() if value and expert != 2}
         control = with_control(session, CONFIG, "first").control
         assert control is not None
-        assert distance[control] <= sorted(distance.values())[NUM_CANDIDATES - 1]
+        assert distance[control] <= sorted(distance.values())[NEAREST - 1]
         assert control == with_control(session, CONFIG, "first").control
         assert with_control(session, CONFIG.model_copy(update={"control": 5}), "first").control == 5
         assert with_control(session, CONFIG, "second").control is None, "it has no index"

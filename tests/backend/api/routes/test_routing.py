@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.experts import WRITTEN_EXAMPLES, random_expert, written_examples
+from mxd.backend.queries.experts import WRITTEN_EXAMPLES, written_examples
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.routing import RoutingResponse
 from mxd.backend.schemas.steering import FindResponse
@@ -19,7 +19,9 @@ from mxd.trainer.analysis.effects import direct_effects, expert_map, expert_writ
 from mxd.trainer.config import AblationConfig, Edit
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.inference.routing import predict, route
+from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World
@@ -88,9 +90,8 @@ def test_what_an_expert_writes_equals_the_trainers(live_client: TestClient, fitt
     answer = live_client.get(f"{RUN}/experts/{expert}/writes").json()
     with Session(fitted.database) as session:
         record = find_run(session, "small")
-        other = random_expert(session, record, expert)
-        assert other not in (None, expert)
-        examples = {one: written_examples(session, record, one) for one in (expert, other or 0)}
+        (other,) = random_experts(column_values(session, record, ExpertRecord.density), expert)
+        examples = {one: written_examples(session, record, one) for one in (expert, other)}
     assert len(examples[expert]) == WRITTEN_EXAMPLES
     for key, (number, of_expert) in zip(("writes", "random"), examples.items(), strict=True):
         (wanted,) = expert_writes(*trainer, [(number, of_expert)])

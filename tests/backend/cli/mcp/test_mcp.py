@@ -8,11 +8,13 @@ from typing import Any
 from unittest.mock import Mock
 
 import anyio
+import numpy as np
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from mxd.backend.cli.mcp.tools import api_in_process, random_experts, reading_server
+from mxd.backend.cli.mcp.tools import api_in_process, reading_server, similar_density
 from mxd.backend.settings import Settings
+from mxd.trainer.inference.units import random_experts
 from mxd.trainer.storage.run import Run
 from tests.helpers.processes import MXD, server
 from tests.helpers.runs import World
@@ -117,9 +119,11 @@ def test_controls_are_about_as_dense_as_the_expert(expert: int) -> None:
         found = [row for row in rows if low <= row["density"] <= high]
         return {"experts": (found if query["order"] == "asc" else found[::-1])[: query["limit"]]}
 
-    drawn = anyio.run(random_experts, Mock(get=get), "large", expert, 20, 0)
+    drawn = anyio.run(similar_density, Mock(get=get), "large", expert, 20, 0)
     assert len(drawn) == 20
-    assert max(abs(other - expert) for other in drawn) <= 51
+    assert max(abs(other - expert) for other in drawn) <= 21
+    density_N = np.array([row["density"] for row in rows])
+    assert drawn == random_experts(density_N, expert, 20), "as the server draws them, which knows all densities"
     assert {expert, 0}.isdisjoint(drawn)
     assert expert in (0, 999) or min(drawn) < expert < max(drawn)
 
