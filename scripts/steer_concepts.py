@@ -37,7 +37,7 @@ from mxd.trainer.config import Sampling
 from mxd.trainer.config.analysis import ContinuationTarget
 from mxd.trainer.data.readers import read_labelled
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
-from mxd.trainer.inference.steering import saved_units
+from mxd.trainer.inference.units import all_units
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import residual_at
@@ -86,7 +86,7 @@ class Study:
         labelled = list(read_labelled(texts, "output", "output_concept"))
         self.texts = [each.text for each in labelled]
         self.labels = np.array([each.label for each in labelled])
-        self.units = {name: units_of(run, saved_units([run])) for name, run in self.runs.items()}
+        self.units = {name: units_of(run, all_units([run])) for name, run in self.runs.items()}
         self.prices = unit_prices(self.lm, list(self.runs.values()))
 
     def concepts(self) -> list[tuple[str, list[int], list[int]]]:

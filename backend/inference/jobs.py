@@ -148,19 +148,21 @@ def ablate(
     return ablate(context.language_model, context.runs, config, groups, read, context.callbacks, ids)
 
 
-def find(context: JobContext, config: FindConfig) -> FoundExperts:
+def find(context: JobContext, config: FindConfig, units: Units) -> FoundExperts:
     """Experts that make wanted text more probable."""
     from mxd.trainer.analysis.effect_search import find
 
     _check_lengths(context, config)
-    return find(context.language_model, context.runs, config, callbacks=context.callbacks)
+    return find(context.language_model, context.runs, config, units, context.callbacks)
 
 
-def measure(context: JobContext, config: FindConfig, groups: Sequence[Sequence[Edit]]) -> tuple[EditEffect, ...]:
+def measure(
+    context: JobContext, config: FindConfig, groups: Sequence[Sequence[Edit]], units: Units
+) -> tuple[EditEffect, ...]:
     from mxd.trainer.analysis.effect_search import measure
 
     _check_lengths(context, config)
-    return measure(context.language_model, context.runs, config, groups, callbacks=context.callbacks)
+    return measure(context.language_model, context.runs, config, groups, units, context.callbacks)
 
 
 def _check_lengths(context: JobContext, config: FindConfig) -> None:

@@ -314,7 +314,7 @@ async def contrast_steps(
 
 
 async def price_steps(
-    live: InferenceService, runs: Sequence[str], edits: Sequence[Edit]
+    live: InferenceService, runs: Sequence[str], edits: Sequence[Edit], units: Units
 ) -> AsyncGenerator[tuple[PriceProgressEvent | PriceDoneEvent], None]:
     """Yield the progress of each step, then the price. Closing the generator cancels it. Edits without a run belong to
     the first of ``runs``. Raises BusyError if too many requests are waiting, UserError if a run cannot be used, or an
@@ -323,7 +323,7 @@ async def price_steps(
     def begin(context: JobContext) -> Steps[EditPrice]:
         from mxd.trainer.analysis.edit_price import price_in_steps
 
-        return price_in_steps(context.language_model, context.runs, edits)
+        return price_in_steps(context.language_model, context.runs, edits, units)
 
     async for progress in _in_steps(live, runs, begin, ITEMS_PER_STEP):
         if progress.result is not None:

@@ -25,8 +25,8 @@ from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import edit_routing
-from mxd.trainer.inference.steering import edit_plans, saved_units
-from mxd.trainer.inference.units import Units
+from mxd.trainer.inference.steering import edit_plans
+from mxd.trainer.inference.units import Units, all_units
 from mxd.trainer.language_model.mlp_hooks import LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
@@ -66,7 +66,7 @@ class EditedPasses:
     runs: Sequence[Run]
     layers: Mapping[int, SparseLayer]
     units: Units
-    """Saved units."""
+    """Those of ``all_units``."""
     callbacks: Callbacks
 
     def prices(self, texts: Sequence[Reading], groups: Sequence[Sequence[Edit]]) -> list[float]:
@@ -118,7 +118,7 @@ class EditedPasses:
 
     @cached_property
     def _every_unit(self) -> Units:
-        """Unit of every expert: the saved one, otherwise 1, as ``edit_units`` decides without a database."""
+        """Unit of every expert, otherwise 1, as ``edit_units`` decides."""
         return {
             run.name: {
                 expert: self.units.get(run.name, {}).get(expert) or 1.0
@@ -155,26 +155,34 @@ def check_priced(edits: Sequence[Edit]) -> None:
 
 
 def edit_price(
-    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], callbacks: Callbacks = NO_CALLBACKS
+    language_model: LanguageModel,
+    runs: Sequence[Run],
+    edits: Sequence[Edit],
+    units: Units | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> EditPrice:
     """Measure the price of some edits, made on every token, beside that of random experts.
 
-    Edits without a run belong to the first.
+    Edits without a run belong to the first. ``units`` are those of ``all_units``, by default without a database.
 
     Raises:
         UserError: there is no edit, or one has a condition or names an unknown run or expert.
     """
-    return completed(price_in_steps(language_model, runs, edits, callbacks), callbacks)
+    return completed(price_in_steps(language_model, runs, edits, units, callbacks), callbacks)
 
 
 def price_in_steps(
-    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], callbacks: Callbacks = NO_CALLBACKS
+    language_model: LanguageModel,
+    runs: Sequence[Run],
+    edits: Sequence[Edit],
+    units: Units | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> Steps[EditPrice]:
     """``edit_price`` in steps of one text, or of one item of the ability test."""
     check_priced(edits)
     named = [edit if edit.run else edit.model_copy(update={"run": runs[0].name}) for edit in edits]
     layers = layers_of(language_model, runs)
-    passes = EditedPasses(language_model, runs, layers, saved_units(runs), callbacks)
+    passes = EditedPasses(language_model, runs, layers, all_units(runs) if units is None else units, callbacks)
     passes.change([named])  # reports unknown runs and experts before anything is measured
     groups = [(), named, *passes.random_groups([named])]  # the first row has no edit
     texts, items = unrelated_readings(language_model, runs[0], UNRELATED), ability_items()

@@ -29,8 +29,7 @@ from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.steering import saved_units
-from mxd.trainer.inference.units import Units
+from mxd.trainer.inference.units import Units, all_units
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
@@ -82,9 +81,9 @@ def unit_prices(
     run, where indexing has stored them.
 
     Args:
-        units: run -> expert -> its unit; by default the units saved with the runs.
+        units: those of ``all_units``, by default without a database.
     """
-    saved = saved_units(runs) if units is None else units
+    saved = all_units(runs) if units is None else units
     for run in runs if tuple(texts) == UNRELATED else ():
         if (stored_N := saved_prices(run)) is not None:
             language_model.unit_prices.setdefault(run.layer, {}).setdefault(UNRELATED, stored_N)
@@ -191,7 +190,7 @@ class _Search(EditedPasses):
         for prompt in config.prompts:
             ids = text_ids(language_model, chosen, prompt)
             readings.append(tuple(_readings(language_model, ids, texts) for texts in (config.wanted, config.unwanted)))
-        units, layers = saved_units(chosen) if units is None else units, layers_of(language_model, chosen)
+        units, layers = all_units(chosen) if units is None else units, layers_of(language_model, chosen)
         return cls(language_model, chosen, layers, units, callbacks, config, readings)  # type: ignore[arg-type]
 
     def unit_prices(self) -> dict[str, Tensor]:
@@ -286,7 +285,7 @@ def find(
     predicted price is ``config.max_price``.
 
     Args:
-        units: run -> expert -> its unit; by default the units saved with the runs.
+        units: those of ``all_units``, by default without a database.
 
     Raises:
         TooLongError: a prompt and a text exceed the language model's context length.

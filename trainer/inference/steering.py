@@ -242,10 +242,6 @@ def steer(
     return run_alone(language_model, Steering.prepare(language_model, runs, config, units))
 
 
-def saved_units(runs: Sequence[Run]) -> Units:
-    return {run.name: run.units for run in runs}
-
-
 def units_without_index(runs: Sequence[Run], config: SteeringConfig) -> Units:
     """Units of a request's experts without a database; the first run is steered."""
     named = {run.name: run for run in runs}

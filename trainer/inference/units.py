@@ -1,14 +1,16 @@
 """Values of the index that edits and comparisons need: units, medians for gate tests, random experts as controls."""
 
+from __future__ import annotations
+
 import random
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
@@ -16,6 +18,9 @@ from mxd.trainer.config.steering import GateTest
 from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import RunRecord
+
+if TYPE_CHECKING:
+    from mxd.trainer.storage.run import Run
 
 AnyConfig = TypeVar("AnyConfig", bound=SteeringConfig)
 AnySweep = TypeVar("AnySweep", bound=StrengthSweepConfig)
@@ -44,14 +49,8 @@ def edit_units(
     experts: dict[str, set[int]] = {steered: set()}
     for name, expert in config.experts(steered):
         experts.setdefault(name, set()).add(expert)
-    indexed: dict[tuple[str, int], float] = {}
-    if session is not None:
-        query = (
-            select(RunRecord.name, ExpertRecord.expert, ExpertRecord.p99)
-            .join(ExpertRecord, ExpertRecord.run_id == RunRecord.id)
-            .where(RunRecord.name.in_(experts), ExpertRecord.expert.in_(set().union(*experts.values())))
-        )
-        indexed = {(name, expert): p99 for name, expert, p99 in session.execute(query)}
+    one_of = ExpertRecord.expert.in_(set().union(*experts.values()))
+    indexed = {} if session is None else _indexed_units(session, experts, one_of)
     counted = {(edit.run or steered, edit.expert) for edit in config.edits if edit.mode in ("add", "set")}
     counted |= {place for place, test in _tests(config, steered) if test.level not in (0, "median")}
     units: dict[str, dict[int, float]] = {}
@@ -67,6 +66,24 @@ def edit_units(
             )
         units[name] = {expert: unit or 1.0 for expert, unit in known.items()}
     return units
+
+
+def all_units(runs: Sequence[Run], session: Session | None = None) -> Units:
+    """Units of all experts, by the order of ``edit_units``; dead experts have none. Empty without an index."""
+    units = {run.name: dict(run.units) for run in runs}
+    if session is not None:
+        for (name, expert), p99 in _indexed_units(session, units, ExpertRecord.p99 > 0).items():
+            units[name][expert] = p99
+    return units
+
+
+def _indexed_units(session: Session, runs: Iterable[str], chosen: ColumnElement[bool]) -> dict[tuple[str, int], float]:
+    query = (
+        select(RunRecord.name, ExpertRecord.expert, ExpertRecord.p99)
+        .join(ExpertRecord, ExpertRecord.run_id == RunRecord.id)
+        .where(RunRecord.name.in_(runs), chosen)
+    )
+    return {(name, expert): p99 for name, expert, p99 in session.execute(query)}
 
 
 def _tests(config: SteeringConfig, steered: str) -> Iterator[tuple[tuple[str, int], GateTest]]:

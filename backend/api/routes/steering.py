@@ -29,7 +29,7 @@ from mxd.trainer.config import SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.results import StrengthSweepProgressEvent
-from mxd.trainer.inference.units import with_control, with_medians
+from mxd.trainer.inference.units import Units, all_units, with_control, with_medians
 from mxd.trainer.storage.database.open import writing
 
 router = APIRouter(tags=["steering"])
@@ -75,7 +75,13 @@ async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDe
     """
     runs = list(dict.fromkeys([run, *(edit.run for edit in request.edits if edit.run)]))
     await asyncio.to_thread(find_runs, services, runs)
-    return await stream_steps(price_steps(services.inference, runs, request.edits))
+    units = await asyncio.to_thread(_every_unit, services, runs)
+    return await stream_steps(price_steps(services.inference, runs, request.edits, units))
+
+
+def _every_unit(services: Services, runs: Sequence[str]) -> Units:
+    with reading(services.database) as session:
+        return all_units([services.runs.run(name).run for name in runs], session)
 
 
 async def prepared(
@@ -99,8 +105,8 @@ async def prepared(
 @router.post("/find", response_model=bodies.FindResponse)
 async def find(request: bodies.FindRequest, services: ServicesDep, http: Request) -> Response:
     """Experts of all runs that make wanted text more probable, predicted by one backward pass and measured."""
-    config = await _find_config(services, request)
-    found = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.find, config))
+    config, units = await _find_config(services, request)
+    found = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.find, config, units))
     ids: defaultdict[str, set[int]] = defaultdict(set)
     for edit in (expert.edit for expert in found.experts):
         assert edit.run is not None
@@ -112,19 +118,20 @@ async def find(request: bodies.FindRequest, services: ServicesDep, http: Request
 @router.post("/find/effects", response_model=tuple[EditEffect, ...])
 async def edit_effects(request: bodies.EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
     """Effect of each group of edits on the wanted text, and its price on unrelated text."""
-    config = await _find_config(services, request)
-    job = services.inference.submit(request.runs, jobs.measure, config, request.groups)
+    config, units = await _find_config(services, request)
+    job = services.inference.submit(request.runs, jobs.measure, config, request.groups, units)
     return json_response(await cancel_on_disconnect(http, job))
 
 
-async def _find_config(services: Services, request: bodies.FindRequest) -> FindConfig:
-    """Return the trainer's configuration, with chat turns as text, once every run is known."""
+async def _find_config(services: Services, request: bodies.FindRequest) -> tuple[FindConfig, Units]:
+    """Return the trainer's configuration, with chat turns as text, and all units, once every run is known."""
     await asyncio.to_thread(find_runs, services, request.runs)
     prompts = request.prompts
     if request.turns:
         prompts = (await prompt_text(services, request.runs[0], "", request.turns),)
     settings = {name: getattr(request, name) for name in FindConfig.model_fields}
-    return FindConfig.from_keywords({**settings, "prompts": prompts}, {})
+    config = FindConfig.from_keywords({**settings, "prompts": prompts}, {})
+    return config, await asyncio.to_thread(_every_unit, services, request.runs)
 
 
 SHOWCASE_FILE = "showcase.json"

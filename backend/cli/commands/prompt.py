@@ -145,7 +145,7 @@ class SteerCommand(RunCommand):
             self.report(result, _format_steered(result))
             return 0
         with task("Measuring the price", "texts") as callbacks:
-            price = edit_price(language_model, runs, config.edits, callbacks=callbacks)
+            price = edit_price(language_model, runs, config.edits, every_unit(self, runs), callbacks)
         self.report({**asdict(result), "price": asdict(price)}, f"{_format_steered(result)}\n{_format_price(price)}")
         return 0
 
@@ -161,6 +161,15 @@ class SteerCommand(RunCommand):
                 return with_medians(session, config, runs[0].name), units
         except NotFoundError:
             return config, units_without_index(runs, config)
+
+
+def every_unit(command: ModelCommand, runs: Sequence[Run]) -> Units:
+    """Return the units of all experts, from the database if there is one."""
+    from mxd.trainer.inference.units import all_units
+
+    with suppress(NotFoundError), command.reading_existing() as session:
+        return all_units(runs, session)
+    return all_units(runs)
 
 
 def parse_edit(word: str) -> Edit:
@@ -243,11 +252,12 @@ class FindCommand(ModelCommand):
         config = validate(FindConfig, {**nest(FindConfig, self.flags), **given}, type(self), "mxd find")
         runs = self.load_runs(self.names)
         check_compatible_runs(runs)
+        units = every_unit(self, runs)
         language_model = self.load_language_model(runs[0].language_model_source)
         with task("Searching", "steps") as callbacks:
-            found = find(language_model, runs, config, callbacks=callbacks)
+            found = find(language_model, runs, config, units, callbacks)
             edits = [(expert.edit,) for expert in found.experts]
-            effects = measure(language_model, runs, config, edits, callbacks=callbacks)
+            effects = measure(language_model, runs, config, edits, units, callbacks)
         labels = self._labels([edit for (edit,) in edits])
         result = {**asdict(found), "effects": [asdict(effect) for effect in effects]}
         text = _format_found(config, runs[0].name, found, effects, labels)

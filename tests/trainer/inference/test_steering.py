@@ -1,7 +1,8 @@
 """Steering: exact without edits, comparable token by token, and equal in all architectures."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
 from mxd.trainer.inference.generation import gumbel_noise, run_alone, sample_tokens
 from mxd.trainer.inference.results import DoneEvent, TokenEvent
 from mxd.trainer.inference.steering import Steering, steer
-from mxd.trainer.inference.units import NEAREST, edit_units, median_in_units, random_experts, with_control
+from mxd.trainer.inference.units import NEAREST, all_units, edit_units, median_in_units, random_experts, with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -221,6 +222,9 @@ def test_a_unit_is_that_of_the_index_then_that_of_the_folder_then_one(tmp_path: 
         assert edit_units(config, "first", folders.__getitem__)["first"][indexed] == 99.0, "no database"
         with pytest.warns(UsageWarning, match=f"expert {indexed} is unknown"):
             assert edit_units(config, "first", lambda _: {1: 3.0})["first"] == {indexed: 1.0, 2000: 1.0}
+        runs = cast(list[Run], [SimpleNamespace(name=name, units=units) for name, units in folders.items()])
+        assert all_units(runs, session) == {"first": {**p99, 2000: 7.0}, "second": {1: 3.0}}
+        assert all_units(runs) == folders
         tested = SteeringConfig.model_validate({"prompt": "the", "edits": ("1:ablate@when:second/9>0.5",)})
         with pytest.warns(UsageWarning, match="expert 9 is unknown"):
             assert edit_units(tested, "first", lambda _: {})["second"] == {9: 1.0}

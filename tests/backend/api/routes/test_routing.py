@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.experts import WRITTEN_EXAMPLES, written_examples
@@ -154,3 +155,27 @@ def test_a_price_streams_progress_and_equals_the_trainers(live_client: TestClien
     assert done["price"]["edits"]["kl"] == pytest.approx(expected.edits.kl, rel=1e-3)
     assert done["price"]["random"]["kl"] == pytest.approx(expected.random.kl, rel=1e-3)
     assert done["price"]["original_ability"] == pytest.approx(asdict(expected.original_ability), abs=0.02)
+
+
+def test_prices_and_searches_count_in_the_units_of_the_database(
+    live_client: TestClient, trainer: Trainer, fitted: World
+) -> None:
+    """As the texts beside them. The folder has the units of the last database into which the run was indexed."""
+    language_model, run = trainer
+    edits, p99 = [{"expert": 3, "mode": "add", "strength": 2}], ExpertRecord.p99
+    with writing(fitted.database) as session:
+        session.execute(update(ExpertRecord).values(p99=p99 * 2))
+    try:
+        *_, done = events(live_client.post(f"{RUN}/steering/price", json={"edits": edits}).text)
+        found = FindResponse.model_validate(live_client.post("/api/find", json=REQUEST).json()).found
+    finally:
+        with writing(fitted.database) as session:
+            session.execute(update(ExpertRecord).values(p99=p99 / 2))
+    price = edit_price(language_model, [run], [Edit(expert=3, mode="add", strength=4)])
+    assert done["price"]["edits"]["kl"] == pytest.approx(price.edits.kl, rel=1e-3)
+    doubled = {"small": {expert: 2 * unit for expert, unit in run.units.items()}}
+    wanted = find(language_model, run, FindConfig.model_validate(TEXTS), doubled)
+    assert [each.edit for each in found.experts] == [each.edit for each in wanted.experts]
+    assert [each.per_unit for each in found.experts] == pytest.approx(
+        [each.per_unit for each in wanted.experts], rel=0.01
+    )
