@@ -31,7 +31,8 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.analysis.effect_search import expert_effects, unit_prices, units_of
+from mxd.trainer.analysis.edit_price import units_of
+from mxd.trainer.analysis.effect_search import expert_effects, unit_prices
 from mxd.trainer.analysis.effects import differentiable_forward, gradients_of, layers_of, read_target
 from mxd.trainer.config import Sampling
 from mxd.trainer.config.analysis import ContinuationTarget

@@ -66,7 +66,7 @@ class EditedPasses:
     runs: Sequence[Run]
     layers: Mapping[int, SparseLayer]
     units: Units
-    """Those of ``all_units``."""
+    """Units by run, from ``all_units``."""
     callbacks: Callbacks
 
     def prices(self, texts: Sequence[Reading], groups: Sequence[Sequence[Edit]]) -> list[float]:
