@@ -10,7 +10,7 @@ Three steps, each on random numbers of its own:
 2. Choice of strength, as ``strength_sweep`` suggests it: the smallest one at which a concept score clearly exceeds that
    of a random expert of similar density, while the text stays fluent.
 3. Judgement, on openings and seeds that had no part in the choice. The output has the figures and texts of both
-   experts; an expert passes if it clearly exceeds its control on every opening, with a perplexity of at most 3 times
+   experts; an expert passes if it clearly exceeds its control on every opening, with a perplexity of at most 2 times
    the baseline's.
 
 Shapes: E experts, P openings, I input width, O output width, V vocabulary size, M promoted tokens, W embedding width.

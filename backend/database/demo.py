@@ -135,29 +135,33 @@ def _fill_steerability(url: str, folder: Path) -> None:
 
 
 def _fill_session_texts(url: str, folder: Path) -> None:
-    """Bring shipped sessions to their present edits and texts, once: those of the packed database are older. The texts
-    are by ``scripts/session_texts.py``."""
+    """Bring shipped sessions to their present edits, texts and prices, once: those of the packed database are older.
+    They are by ``scripts/session_texts.py``."""
     file = folder / "session_texts.json"
     if not file.is_file():
         return
-    empty = select(SessionRecord).where(SessionRecord.result.is_(None))
     with opened(url) as engine:
         with reading(engine) as session:
-            if session.scalar(empty.limit(1)) is None:
+            if all((result or {}).get("price") for result in session.scalars(select(SessionRecord.result))):
                 return
         texts: dict[str, dict[str, dict[str, Any]]] = json.loads(file.read_text("utf-8"))
         shipped: dict[str, dict[str, dict[str, Any]]] = json.loads((folder / "sessions.json").read_text("utf-8"))
         with writing(engine) as session:
-            for record in session.scalars(empty):
-                if found := texts.get(record.run, {}).get(record.name):
+            for record in session.scalars(select(SessionRecord)):
+                if not (found := texts.get(record.run, {}).get(record.name)):
+                    continue
+                new = shipped[record.run][record.name]
+                if record.result is None:
                     record.text, record.result = found["text"], found["result"]
-                    record.steering = {**record.steering, **shipped[record.run][record.name]}
+                    record.steering = {**record.steering, **new}
                     record.units = {}
-                    for edit in record.steering["edits"]:
+                    for edit in new["edits"]:
                         run = edit.get("run") or record.run
                         own = select(ExpertRecord.p99).join(RunRecord).where(RunRecord.name == run)
                         p99 = session.scalar(own.where(ExpertRecord.expert == edit["expert"])) or 0.0
                         record.units = {**record.units, run: {**record.units.get(run, {}), str(edit["expert"]): p99}}
+                elif record.steering["edits"] == new["edits"]:
+                    record.result = {**record.result, "price": found["result"].get("price")}
 
 
 def check_demo(folder: Path) -> None:

@@ -115,6 +115,8 @@ class SessionSummary(Schema):
     saved_at: datetime
     text: str | None
     """Beginning of the steered text, if it was saved."""
+    tokens: tuple[ShownToken, ...]
+    """First tokens of the steered text, if they were saved."""
     price: EditPrice | None
     """Price of the edits, if it was measured."""
 

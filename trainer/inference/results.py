@@ -379,7 +379,7 @@ class StrengthSweepText(Documented):
     perplexity_ratio: float
     """Perplexity of the texts without edits, relative to the baseline texts; high for broken text."""
     is_fluent: bool
-    """True if this ratio is at most 3."""
+    """True if this ratio is at most 2."""
     text: str
     """First steered text."""
     control_text: str
@@ -436,7 +436,7 @@ class StrengthSweepDoneEvent(Documented):
     """Control expert: a random one of similar density, unless the request names one."""
     suggested: float | None
     """Smallest strength above the neutral one at which promoted tokens are clearly more probable than with the control,
-    with a perplexity ratio of at most 3; null if there is none."""
+    with a perplexity ratio of at most 2; null if there is none."""
     is_unclear: bool
     """True if more samples may suggest a strength, or a smaller one."""
     verdict: str

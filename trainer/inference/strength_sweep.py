@@ -112,7 +112,7 @@ class Concept:
         return {token: texts[token] for token in top}
 
 
-MAX_PERPLEXITY_RATIO = 3.0
+MAX_PERPLEXITY_RATIO = 2.0
 """Largest perplexity, relative to the baseline texts', at which a text still counts as fluent."""
 SMALLEST_DIFFERENCE = {"activation": 0.01, "promoted": 0.01}
 """Smallest difference of a concept score to the control's that counts as the concept: in units, or in probability."""

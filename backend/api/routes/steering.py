@@ -138,6 +138,7 @@ SHOWCASE_FILE = "showcase.json"
 """In the data folder. ``scripts/showcase.py`` writes it."""
 PROMPT_SHOWN = 200
 TEXT_SHOWN = 240
+TOKENS_SHOWN = 60
 NEAR = 0.005
 """Largest relative difference of units without a visible effect."""
 
@@ -222,6 +223,7 @@ def _fields(record: SessionRecord, saved: bodies.SaveSessionRequest) -> dict[str
         "is_chat": bool(steering.turns),
         "edits": steering.edits,
         "saved_at": aware(record.saved_at),
+        "tokens": saved.result.steered[0][:TOKENS_SHOWN] if saved.result else (),
         "price": saved.result and saved.result.price,
     }
 

@@ -5,6 +5,7 @@ import { useEffect, useMemo, useSyncExternalStore } from "react";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { Icon } from "@/components/ui/icon";
 import { editsParam, readParams, textParam } from "@/hooks/use-url-state";
+import { clearStrength } from "@/lib/browser/stores";
 import { type Edit, newEdit } from "@/lib/edits/edits";
 import {
   createTrayStore,
@@ -85,8 +86,10 @@ export function useTray(): Tray {
       edits.some((edit) => edit.expert === expert && edit.run === other(expertRun));
     const put = (edit: Edit) => replaceAll(withEdit(edits, edit));
     const remove = (expert: number, expertRun?: string) => replaceAll(withoutExpert(edits, expert, other(expertRun)));
-    const toggle = (expert: number, expertRun?: string) =>
-      has(expert, expertRun) ? remove(expert, expertRun) : put(newEdit(expert, other(expertRun)));
+    const toggle = (expert: number, expertRun = run) => {
+      if (has(expert, expertRun)) remove(expert, expertRun);
+      else put(newEdit(expert, other(expertRun), clearStrength(expertRun ?? "", expert)));
+    };
     return { edits, has, toggle, put, remove, replaceAll };
   }, [edits, hidden, summary, store]);
 }

@@ -31,6 +31,17 @@ export function rememberPrompt(text: string): void {
 
 export const subscribePrompt = promptListeners.subscribe;
 
+const STRENGTHS_KEY = "mxd-strengths";
+const strengths = (): Partial<Record<string, number>> =>
+  JSON.parse(window.localStorage.getItem(STRENGTHS_KEY) ?? "{}") as Partial<Record<string, number>>;
+
+/** The smallest strength at which a sweep found a clear effect of adding an expert. */
+export const clearStrength = (run: string, expert: number) => strengths()[`${run}/${expert}`];
+
+export function rememberStrength(run: string, expert: number, strength: number): void {
+  window.localStorage.setItem(STRENGTHS_KEY, JSON.stringify({ ...strengths(), [`${run}/${expert}`]: strength }));
+}
+
 const THEMES = ["auto", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 

@@ -133,12 +133,12 @@ export function editKey({ expert, run }: Pick<Edit, "expert" | "run">): string {
 /** Strength at which an edit of this mode has no effect, or the smallest one. */
 export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, ablate: 1 };
 
-/** Initial strength per mode: visible, but weak enough that the text stays fluent. The example sessions add 1.25 to 2.5. */
-export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 2, set: 2, ablate: 1 };
+/** Initial strength per mode: the strongest usual activation, because stronger edits cost more than they show. */
+export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 1, set: 1, ablate: 1 };
 
 /** The default edit of an expert. Adding works on any prompt; scaling only has an effect where the expert is active. */
-export function newEdit(expert: number, run?: string): Edit {
-  return { expert, mode: "add", strength: INITIAL_STRENGTH.add, ...(run !== undefined && { run }) };
+export function newEdit(expert: number, run?: string, strength: number = INITIAL_STRENGTH.add): Edit {
+  return { expert, mode: "add", strength, ...(run !== undefined && { run }) };
 }
 
 /** Strength of an edit written without one, here and on the command line. */

@@ -132,7 +132,7 @@ export const GLOSSARY = {
   },
   strength_sweep: {
     name: "Strength sweep",
-    text: "The same prompt continued at several strengths of one edit. The suggested strength is the smallest one at which promoted tokens are clearly more probable than with the control. Perplexity may be at most 3 times the baseline’s.",
+    text: "The same prompt continued at several strengths of one edit. The suggested strength is the smallest one at which promoted tokens are clearly more probable than with the control. Perplexity may be at most 2 times the baseline’s.",
   },
   concept_activation: {
     name: "Mean activation of the texts",
@@ -148,7 +148,7 @@ export const GLOSSARY = {
   },
   perplexity_ratio: {
     name: "Perplexity ratio",
-    text: "Perplexity of the steered text under the unedited model, divided by that of the baseline text. Above 3, the text is no longer fluent.",
+    text: "Perplexity of the steered text under the unedited model, divided by that of the baseline text. Above 2, the text is no longer fluent.",
   },
   steered: {
     name: "Baseline and steered",

@@ -181,6 +181,12 @@ def test_newer_columns_are_filled_from_files(tmp_path: Path) -> None:
         saved = database.execute("SELECT name, text, result FROM sessions").fetchall()
     assert {name: text for name, text, _ in saved} == {names[0]: None, **{n: each["text"] for n, each in texts.items()}}
     assert [result for _, _, result in saved if result] == ['{"kl_nats": 2}'] * len(texts)
+    for each in texts.values():
+        each["result"] = {"kl_nats": 9, "price": {"items": 200}}  # measured later
+    (demo / "session_texts.json").write_text(json.dumps({"demo-l3-k16": texts}))
+    with closing(sqlite3.connect(unpacked_database(demo).removeprefix("sqlite:///"))) as database:
+        saved = database.execute("SELECT result FROM sessions WHERE text IS NOT NULL").fetchall()
+    assert [json.loads(result) for (result,) in saved] == [{"kl_nats": 2, "price": {"items": 200}}] * len(texts)
     mean = sum(prices[expert] * unit**2 for expert, unit in units.items()) / len(units)
     # 24 draws of signs, and as many as 16 that say the mean.
     expected = {int(each): (24 * prices[each] * unit**2 + 16 * mean) / 40 for each, unit in units.items()}

@@ -9,7 +9,7 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePageLinks } from "@/components/runs/page-links";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { writeParams } from "@/hooks/use-url-state";
-import { requestToParams, STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
+import { OPENED, requestToParams, STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
 export default function SessionPage() {
   const { id = "" } = useParams();
@@ -23,7 +23,7 @@ export default function SessionPage() {
       ...requestToParams(data.steering, data.result?.original_turns),
       session: data.id,
     });
-    void navigate(`/steering${search}`, { replace: true });
+    void navigate(`/steering${search}`, { replace: true, state: OPENED });
   }, [data, navigate]);
   // Stays on screen until the Steering page's chunk is loaded; <Navigate> would leave the page empty meanwhile.
   return (

@@ -17,14 +17,14 @@ import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { Remaining } from "@/components/ui/remaining";
 import { useBestExperts } from "@/hooks/use-experts";
-import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH, newEdit } from "@/lib/edits/edits";
+import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH } from "@/lib/edits/edits";
 import { formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
 import { MAX_EDITS } from "./steering-params";
 import type { VariantText } from "./texts/generation";
 
 import { EditCard } from "./edit-card";
 import { describePrice, measureActivity } from "./edit-notes";
-import { usePrices } from "./use-prices";
+import { hasPrice, type Prices } from "./use-prices";
 
 interface Choice {
   readonly id: string;
@@ -85,7 +85,7 @@ function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps)
   const add = (key: string | number | null) => {
     if (key === null) return;
     const expert = Number(key);
-    if (!tray.has(expert, editRun)) tray.put(newEdit(expert, editRun));
+    if (!tray.has(expert, editRun)) tray.toggle(expert, editRun);
     setText("");
     onAdded();
   };
@@ -168,8 +168,8 @@ function Price({ price }: { readonly price: EditPrice }) {
 }
 
 interface MeasuresProps {
-  readonly run: string;
   readonly edits: readonly Edit[];
+  readonly costs: Prices;
   /** Address of the sweep that suggests a strength; null on its own page. */
   readonly sweepUrl: string | null;
 }
@@ -178,12 +178,10 @@ interface MeasuresProps {
  * What can be measured of the tray: the best strength, and what the edits cost where nothing should change: on unrelated
  * text and in an ability test, beside random experts.
  */
-function Measures({ run, edits, sweepUrl }: MeasuresProps) {
-  const work = usePrices(run, [edits]);
-  const [price = null] = work.prices;
-  const { done = 0, total = 0 } = work.progress ?? {};
-  const hasCondition = edits.some((edit) => edit.when !== undefined);
-  const isWorking = work.working !== -1;
+function Measures({ edits, costs, sweepUrl }: MeasuresProps) {
+  const [price = null] = costs.prices;
+  const { done = 0, total = 0 } = costs.progress ?? {};
+  const isWorking = costs.working !== -1;
   return (
     <section className="measures" aria-label="Measures of the tray">
       <div className="row wrap">
@@ -192,31 +190,30 @@ function Measures({ run, edits, sweepUrl }: MeasuresProps) {
             Suggest a strength
           </LinkButton>
         )}
-        {isWorking ? (
-          <Button size="small" icon="stop" onClick={work.stop}>
-            Stop
+        {price === null && (
+          <Button
+            size="small"
+            icon={isWorking ? "stop" : "probing"}
+            disabled={!hasPrice(edits)}
+            onClick={isWorking ? costs.stop : costs.measure}
+          >
+            {isWorking ? "Stop" : "Side effects"}
           </Button>
-        ) : (
-          price === null && (
-            <Button size="small" icon="probing" disabled={hasCondition} onClick={work.measure}>
-              Side effects
-            </Button>
-          )
         )}
       </div>
-      {isWorking ? (
+      {price !== null ? (
+        <Price price={price} />
+      ) : isWorking ? (
         <label className="dim">
           <progress {...(done > 0 && { value: done / total })} /> {done} of {total || "…"} texts
           <Remaining done={done} total={total} every={ITEMS_PER_STEP} />
         </label>
-      ) : price !== null ? (
-        <Price price={price} />
       ) : (
-        <p className={work.failure === null ? "card-note" : "card-note bad"}>
-          {work.failure ??
-            (hasCondition
-              ? "Edits with conditions have no side effects to measure, because they may not apply to other text."
-              : "Side effects are measured on unrelated text and a 200-item ability test, beside random experts.")}
+        <p className={costs.failure === null ? "card-note" : "card-note bad"}>
+          {costs.failure ??
+            (hasPrice(edits)
+              ? "Measured on unrelated text and a 200-item ability test, beside random experts."
+              : "Edits with conditions have no side effects to measure, because they may not apply to other text.")}
         </p>
       )}
     </section>
@@ -258,7 +255,7 @@ function neutralise(edits: readonly Edit[]): readonly Edit[] {
   );
 }
 
-interface EditListProps extends Omit<MeasuresProps, "run"> {
+interface EditListProps extends MeasuresProps {
   readonly run: RunSummary;
   readonly routing: RoutingResponse | undefined;
   readonly steered: VariantText;
@@ -291,7 +288,8 @@ function TrayButtons({ edits, onReset, adding, onAdding }: TrayButtonsProps) {
   );
 }
 
-export function EditList({ run, edits, routing, steered, sweepUrl, onBeforeChange, onReset }: EditListProps) {
+export function EditList(props: EditListProps) {
+  const { run, edits, routing, steered, onBeforeChange, onReset } = props;
   const tray = useTray();
   const [adding, setAdding] = useState(false);
   const isEmpty = edits.length === 0;
@@ -326,7 +324,7 @@ export function EditList({ run, edits, routing, steered, sweepUrl, onBeforeChang
           ))}
         </ol>
       )}
-      {!isEmpty && <Measures run={run.name} edits={edits} sweepUrl={sweepUrl} />}
+      {!isEmpty && <Measures {...props} />}
     </section>
   );
 }

@@ -30,6 +30,7 @@ import { Gallery, SaveSession } from "./sessions";
 import { Settings } from "./settings";
 import {
   NO_SELECTION,
+  OPENED,
   paramsToPrompt,
   requestEdits,
   requestToParams,
@@ -50,6 +51,7 @@ import {
   withOriginal,
 } from "./texts/generation";
 import { Streams } from "./texts/streams";
+import { usePrices } from "./use-prices";
 
 import "@/components/prompt/prompt.css";
 import "./steering.css";
@@ -185,7 +187,7 @@ function useSteering(run: RunSummary, view: View) {
     generation: generator.generation,
     maxTokens: params.tokens,
     edits: edits.length,
-    price: useQuery(priceQuery(run.name, edits.map(toHttpEdit))).data ?? null,
+    costs: usePrices(run.name, [edits], generator.generation.status === "done" ? 0 : -1),
     lock: params.lock,
     onLock: (lock: SteeringParams["lock"]) => setParams({ lock }),
     onGenerate: generate,
@@ -249,6 +251,7 @@ function Steering({ run, view, textsRef }: SteeringProps) {
         edits={edits}
         routing={routed}
         steered={generation.steered}
+        costs={state.streamProps.costs}
         sweepUrl={view === "strength" ? null : linkTo("strength")}
         onBeforeChange={draft.commit}
         onReset={state.replaceAll}
@@ -311,14 +314,15 @@ function Save({ run, textsRef }: Pick<SteeringProps, "textsRef"> & { readonly ru
 
 export default function SteeringPage() {
   const { summary } = useCurrentRun();
-  const { pathname, search } = useLocation();
+  const { pathname, search, ...location } = useLocation();
   const textsRef = useRef<SessionResult | null>(null);
   const view = VIEW_OF[pathname] ?? "text";
   const address = new URLSearchParams(search);
   const isChat = address.has("turns");
   const session = address.get("session");
-  // The address of a session alone: it has the rest.
-  if (session && view !== "sessions" && !["prompt", "turns", "edits"].some((name) => address.has(name)))
+  // The address of a session alone: it has the rest. An empty one has nothing.
+  const isAlone = !["prompt", "turns", "edits"].some((name) => address.has(name));
+  if (session && view !== "sessions" && isAlone && (location.state as unknown) !== OPENED)
     return <Navigate replace to={sessionUrl(session)} />;
   if (view === "text" && isChat) return <Navigate replace to={`/chat${search}`} />;
   if (view === "chat" && !isChat) return <Navigate replace to={chatUrl(search)} />;

@@ -49,8 +49,8 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
   const message = lastMessage(params.turns);
   const [isOpen, setOpen] = useState(false);
   const isNarrow = useIsNarrow();
-  // Edits alone are enough to generate.
-  const hasExample = action === "Generate" && state.edits.length > 0;
+  // Edits alone are enough: the prompt is that of the placeholder.
+  const hasExample = state.edits.length > 0;
   const isFinding = isOpen || params.wanted + params.unwanted !== "" || (state.edits.length === 0 && !isNarrow);
   return (
     <>

@@ -1,7 +1,7 @@
 /** Saved sessions as a gallery, the form that saves one under a short URL, and the one that is open. */
 
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { type ReactNode, useEffect, useRef, useState } from "react";
+import { Fragment, type ReactNode, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
@@ -19,11 +19,13 @@ import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
 import { useExpertRows } from "@/hooks/use-experts";
 import { describeEdit, editKey } from "@/lib/edits/edits";
+import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatPlural } from "@/lib/text/format";
-import { toOneLine } from "@/lib/text/token-text";
+import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
 
 import { describeCost } from "./edit-notes";
 import { requestEdits } from "./steering-params";
+import { SCALE_LIMIT } from "./texts/streams";
 
 import "./sessions.css";
 
@@ -56,6 +58,25 @@ interface CardProps {
   readonly experts: ReadonlyMap<number, ExpertRow>;
 }
 
+/** Nats by which an edit clearly raised a token. */
+const RAISED = 1;
+
+/** The steered text, with the tokens that the edits raised. */
+function Beginning({ text, tokens }: Pick<SessionSummary, "text" | "tokens">) {
+  if (tokens.length === 0) return toOneLine(text ?? "", true);
+  return tokens.map((token, i) => {
+    const { leadingSpace, body } = splitLeadingSpace(toOneLine(token.text, true));
+    const isRaised = token.delta_log_probability >= RAISED && body.trim() !== "";
+    const shade = divergingClass(token.delta_log_probability, SCALE_LIMIT);
+    return (
+      <Fragment key={i}>
+        {leadingSpace}
+        {isRaised ? <span className={`tok ${shade}`}>{body}</span> : body}
+      </Fragment>
+    );
+  });
+}
+
 /** A session: its name, what it says, what it edits, and what that costs. */
 function Card({ session: { id, name, run, prompt, text, price, ...session }, experts }: CardProps) {
   const edits = requestEdits(session.edits);
@@ -65,13 +86,9 @@ function Card({ session: { id, name, run, prompt, text, price, ...session }, exp
     <li>
       <Link to={sessionUrl(id)} title={`${session.is_chat ? "Chat" : "Text"}, saved on ${date}`}>
         <b>{name}</b>
-        {text === null ? (
-          <q className="clamp dim">{toOneLine(prompt, true)} …</q>
-        ) : (
-          <q className="clamp" title={toOneLine(prompt, true)}>
-            … {toOneLine(text, true)} …
-          </q>
-        )}
+        <q className="clamp">
+          <span className="dim">{toOneLine(prompt, true)}</span> <Beginning text={text} tokens={session.tokens} /> …
+        </q>
         {shown.map((edit, i) => {
           const row = (edit.run ?? run) === run ? experts.get(edit.expert) : undefined;
           return (
@@ -83,7 +100,7 @@ function Card({ session: { id, name, run, prompt, text, price, ...session }, exp
           );
         })}
         {shown.length < edits.length && <span>{formatPlural(edits.length - shown.length, "more edit")}</span>}
-        <span className="dim">{price === null ? "Side effects not measured" : describeCost(price)}</span>
+        {price !== null && <span className="dim">Side effects: {describeCost(price)}</span>}
       </Link>
       <CopyButton
         size="small"
@@ -167,7 +184,7 @@ export function Gallery(props: GalleryProps) {
   });
   return (
     <section className="saved-prompts" aria-labelledby="saved-sessions">
-      <div className="pane-h wrap">
+      <div className="row pane-h wrap">
         <h2 id="saved-sessions">{props.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
         {props.most === undefined && all.length > 0 && (
           <div className="row search">

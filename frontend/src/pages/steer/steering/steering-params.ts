@@ -115,6 +115,9 @@ export const STEERING_PARAMS = {
 /** Selected tokens, lock and session belong to one prompt, so a new one clears them. */
 export const NO_SELECTION = { lock: null, at: [], session: "" };
 
+/** Router state of an address that a session wrote. */
+export const OPENED = "opened";
+
 export type SteeringParams = Values<typeof STEERING_PARAMS>;
 export type SteeringState = UrlState<typeof STEERING_PARAMS>;
 

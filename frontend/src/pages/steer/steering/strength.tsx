@@ -7,6 +7,7 @@ import { streamStrengthSweep } from "@/api/http";
 import { isEmptyPrompt } from "@/api/queries";
 import type {
   ConceptScore,
+  EditPrice,
   RunSummary,
   SteeringRequest,
   StrengthSweepDoneEvent,
@@ -23,6 +24,7 @@ import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control"
 import { EmptyState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { writeParams } from "@/hooks/use-url-state";
+import { rememberStrength } from "@/lib/browser/stores";
 import {
   describeEdit,
   type Edit,
@@ -41,20 +43,22 @@ import { PromptHead } from "./prompt-head";
 import { useSavedSessions } from "./sessions";
 import { paramsToPrompt, requestEdits, STEERING_PARAMS } from "./steering-params";
 import {
+  clearFrom,
   describeSample,
   describeScore,
-  describeSuggestion,
   formatShare,
   isEarly,
   editsAt,
+  MAX_PERPLEXITY,
   rowsSoFar,
   SAMPLES,
+  SMALLEST_DIFFERENCE,
   SWEEP_STRENGTHS,
   sweepKey,
   sweepRequest,
   type SweepRowData,
 } from "./sweep";
-import { usePrices } from "./use-prices";
+import { hasPrice, type Prices, usePrices } from "./use-prices";
 
 /**
  * Measures an edit at several strengths in one request, whenever the request or the edit's kind changes; with more
@@ -156,34 +160,25 @@ function NoSweep({ run, edits, hasPrompt }: NoSweepProps) {
   );
 }
 
-/** The texts of the edited expert, or of the control. */
-type Shown = "steered" | "control";
-
 interface ScoreBarProps {
   readonly score: ConceptScore | null | undefined;
   /** End of the axis. */
   readonly largest: number;
-  readonly shown: Shown;
 }
 
-/** Dot of the shown texts with ± 2 standard errors of the difference, and a mark at the score of the others. */
-function ScoreBar({ score, largest, shown }: ScoreBarProps) {
+/** A band from the control's score to the limit of a clear difference, and a dot, which is filled beyond the band. */
+function ScoreBar({ score, largest }: ScoreBarProps) {
   if (score == null) return <span className="dim">–</span>;
-  const other = shown === "steered" ? "control" : "steered";
-  const percent = (value: number) => `${(100 * Math.min(largest, Math.max(0, value))) / largest}%`;
-  const interval = 2 * score.standard_error;
+  const percent = (value: number) => `${(100 * value) / largest}%`;
   return (
     <span className="sweep-score" title={describeScore(score)}>
-      <span className="num">{formatShare(score[shown])}</span>
+      <span className="num">{formatShare(score.steered)}</span>
       <span className="sweep-bar" aria-hidden="true">
-        <s
-          style={{ left: percent(score[shown] - interval), right: `calc(100% - ${percent(score[shown] + interval)})` }}
-        />
-        <b style={{ left: percent(score[other]) }} />
-        <i style={{ left: percent(score[shown]) }} />
+        <s style={{ left: percent(score.control), width: percent(clearFrom(score) - score.control) }} />
+        <i data-clear={score.exceeds_control || undefined} style={{ left: percent(score.steered) }} />
       </span>
       <span className="sr">
-        % ({other} {formatShare(score[other])} %, difference ± {formatShare(interval)})
+        % (control {formatShare(score.control)} %, clear from {formatShare(clearFrom(score))} %)
       </span>
     </span>
   );
@@ -199,120 +194,17 @@ const MEASURE_NAMES = Object.keys(MEASURES) as readonly Measure[];
 
 /** The axis of tiny scores ends here. */
 const SMALLEST_END = 0.05;
-/** Room after the largest interval, so that its end is seen. */
+/** Room after the largest value, so that its end is seen. */
 const ROOM = 1.05;
 
-interface SweepHeadProps extends Pick<SweepTableProps, "costs"> {
-  readonly isSteered: boolean;
-}
-
-function SweepHead({ costs, isSteered }: SweepHeadProps) {
-  const ofSteered = !isSteered && <small className="unit block">of steered texts</small>;
-  const isMeasuring = costs !== null && costs.working !== -1;
-  return (
-    <thead>
-      <tr>
-        <th scope="col">Strength</th>
-        <th scope="col">{isSteered ? "Steered text" : "Control text"}</th>
-        {MEASURE_NAMES.map((measure) => (
-          <th key={measure} scope="col">
-            <Term id={MEASURES[measure].term}>{MEASURES[measure].name}</Term>{" "}
-            <span className="unit">{MEASURES[measure].unit}</span>
-          </th>
-        ))}
-        <th scope="col" className="num">
-          <Term id="kl">KL</Term> <span className="unit">nats</span>
-          {ofSteered}
-        </th>
-        <th scope="col" className="num">
-          <Term id="perplexity_ratio">Perplexity</Term>
-          {ofSteered}
-        </th>
-        {costs !== null && (
-          <th scope="col">
-            Side effects{" "}
-            {costs.prices.includes(null) && (
-              <Button
-                size="small"
-                icon={isMeasuring ? "stop" : "probing"}
-                title="KL on unrelated text and a 200-item ability test, beside random experts"
-                onClick={isMeasuring ? costs.stop : costs.measure}
-              >
-                {isMeasuring ? "Stop" : "Measure"}
-              </Button>
-            )}
-          </th>
-        )}
-      </tr>
-    </thead>
-  );
-}
-
-interface SweepTableProps {
-  readonly rows: readonly SweepRowData[];
-  /** Prices of the edits with `strengths`; null if they cannot be measured. */
-  readonly costs: ReturnType<typeof usePrices> | null;
-  readonly strengths: readonly number[];
-  readonly suggested: number | null;
-  readonly current: number;
-  readonly shown: Shown;
-  readonly describe: (strength: number) => string;
-  readonly onChoose: (strength: number) => void;
-}
-
-/** The row of texts by strength, each with concept scores beside the control's, effect and fluency. */
-function SweepTable({ rows, costs, strengths, suggested, current, shown, describe, onChoose }: SweepTableProps) {
-  const ends = (measure: Measure) =>
-    rows.flatMap(({ [measure]: score }) =>
-      score == null ? [] : [Math.max(score.steered, score.control) + 2 * score.standard_error],
-    );
-  const largest = (measure: Measure) => ROOM * Math.max(SMALLEST_END, ...ends(measure));
-  const isSteered = shown === "steered";
-  return (
-    <table className="sweep-table">
-      <SweepHead costs={costs} isSteered={isSteered} />
-      <tbody>
-        {rows.map(({ strength, perplexity_ratio: ratio, kl, ...row }) => {
-          const text = isSteered ? row.text : row.control_text;
-          const isCurrent = strength === current;
-          const isBroken = isSteered && row.is_fluent === false;
-          return (
-            <tr key={strength} data-current={isCurrent || undefined} data-broken={isBroken || undefined}>
-              <th scope="row">
-                <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(strength)}>
-                  {describe(strength)}
-                </button>
-                {strength === suggested && <span className="chip">suggested</span>}
-              </th>
-              <td className="sweep-text">
-                <span className="clamp">{text === undefined ? "" : `…${toOneLine(text, true)}`}</span>
-              </td>
-              {MEASURE_NAMES.map((measure) => (
-                <td key={measure} data-name={`${MEASURES[measure].name}, ${MEASURES[measure].unit}`}>
-                  <ScoreBar score={row[measure]} largest={largest(measure)} shown={shown} />
-                </td>
-              ))}
-              <td className="num" data-name="KL">
-                {kl === undefined ? "–" : formatFixed(kl)}
-              </td>
-              <td className="num" data-name="Perplexity">
-                {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
-              </td>
-              {costs !== null && (
-                <td className="sweep-cost" data-name="Side effects">
-                  <Cost costs={costs} index={strengths.indexOf(strength)} />
-                </td>
-              )}
-            </tr>
-          );
-        })}
-      </tbody>
-    </table>
-  );
+/** The end of a measure's axis. */
+function axisEnd(rows: readonly SweepRowData[], measure: Measure): number {
+  const ends = rows.flatMap(({ [measure]: score }) => (score == null ? [] : [score.steered, clearFrom(score)]));
+  return ROOM * Math.max(SMALLEST_END, ...ends);
 }
 
 /** What the edits cost at one strength, as far as it is measured. */
-function Cost({ costs, index }: { readonly costs: ReturnType<typeof usePrices>; readonly index: number }) {
+function Cost({ costs, index }: { readonly costs: Prices; readonly index: number }) {
   const price = costs.prices[index] ?? null;
   if (price !== null) return <span title={describePrice(price)}>{describeCost(price)}</span>;
   const { done = 0, total = 0 } = costs.progress ?? {};
@@ -320,31 +212,130 @@ function Cost({ costs, index }: { readonly costs: ReturnType<typeof usePrices>; 
   return <span className="dim">{index === -1 ? "none" : "–"}</span>;
 }
 
+interface SweepTableProps {
+  readonly rows: readonly SweepRowData[];
+  /** Prices of the edits with `strengths`; null if they cannot be measured. */
+  readonly costs: Prices | null;
+  readonly strengths: readonly number[];
+  readonly suggested: number | null;
+  readonly current: number;
+  readonly isControl: boolean;
+  readonly describe: (strength: number) => string;
+  readonly onChoose: (strength: number) => void;
+}
+
+/** Measures the side effects at all strengths, or stops. */
+function MeasureAll({ costs }: { readonly costs: Prices }) {
+  if (!costs.prices.includes(null)) return null;
+  const isMeasuring = costs.working !== -1;
+  return (
+    <Button
+      size="small"
+      icon={isMeasuring ? "stop" : "probing"}
+      title="At all strengths: KL on unrelated text and a 200-item ability test, beside random experts"
+      onClick={isMeasuring ? costs.stop : costs.measure}
+    >
+      {isMeasuring ? "Stop" : "Measure all"}
+    </Button>
+  );
+}
+
+/** The texts by strength, each with concept scores beside the control's, effect, fluency and side effects. */
+function SweepTable(props: SweepTableProps) {
+  const { rows, costs, isControl } = props;
+  return (
+    <table className="sweep-table">
+      <thead>
+        <tr>
+          <th scope="col">Strength</th>
+          <th scope="col">{isControl ? "Control text" : "Steered text"}</th>
+          {MEASURE_NAMES.map((measure) => (
+            <th key={measure} scope="col">
+              <Term id={MEASURES[measure].term}>{MEASURES[measure].name}</Term>{" "}
+              <span className="unit">{MEASURES[measure].unit}</span>
+            </th>
+          ))}
+          <th scope="col" className="num">
+            <Term id="kl">KL</Term> <span className="unit">nats</span>
+          </th>
+          <th scope="col" className="num">
+            <Term id="perplexity_ratio">Perplexity</Term>
+          </th>
+          {costs !== null && (
+            <th scope="col">
+              Side effects <MeasureAll costs={costs} />
+            </th>
+          )}
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <SweepRow key={row.strength} {...props} row={row} />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
+  const { row, rows, costs, strengths, suggested, current, isControl, describe, onChoose } = props;
+  const { strength, perplexity_ratio: ratio, kl } = row;
+  const text = isControl ? row.control_text : row.text;
+  const isCurrent = strength === current;
+  const isBroken = !isControl && row.is_fluent === false;
+  return (
+    <tr data-current={isCurrent || undefined} data-broken={isBroken || undefined}>
+      <th scope="row">
+        <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(strength)}>
+          {describe(strength)}
+        </button>
+        {strength === suggested && <span className="chip">suggested</span>}
+      </th>
+      <td className="sweep-text">
+        <span className="clamp">{text === undefined ? "" : `…${toOneLine(text, true)}`}</span>
+      </td>
+      {MEASURE_NAMES.map((measure) => (
+        <td key={measure} data-name={`${MEASURES[measure].name}, ${MEASURES[measure].unit}`}>
+          <ScoreBar score={row[measure]} largest={axisEnd(rows, measure)} />
+        </td>
+      ))}
+      <td className="num" data-name="KL">
+        {kl === undefined ? "–" : formatFixed(kl)}
+      </td>
+      <td className="num" data-name="Perplexity">
+        {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
+      </td>
+      {costs !== null && (
+        <td className="sweep-cost" data-name="Side effects">
+          <Cost costs={costs} index={strengths.indexOf(strength)} />
+        </td>
+      )}
+    </tr>
+  );
+}
+
 const MAX_PROMOTED = 6;
 
 interface SampleProps extends Pick<SweepResultProps, "run" | "request"> {
   readonly samples: number;
   readonly result: StrengthSweepDoneEvent;
-  readonly shown: Shown;
 }
 
 /** What the figures are measured on and compared with. */
-function Sample({ result, run, request, samples, shown }: SampleProps) {
+function Sample({ result, run, request, samples }: SampleProps) {
   return (
     <p className="sweep-sample dim">
-      Dots: {shown} texts, with ± 2 standard errors of the difference. Marks:{" "}
-      {shown === "steered" ? "control" : "steered"} texts. A mark outside the interval is a clear difference, from 1
-      percentage point. {describeSample(request, samples)} The first text per strength is shown.{" "}
-      {shown === "steered" && "Texts that are no longer fluent are greyed. "}
-      Tokens that the expert promotes here:{" "}
-      {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
-        <TokenChip key={i} text={text} />
-      ))}{" "}
-      <Term id="control_expert">Control</Term>:{" "}
+      A band begins at the score of the <Term id="control_expert">control</Term>,{" "}
       <Link className="link" to={pageLinks(run).expert(result.control)}>
         expert {result.control}
       </Link>
-      , a random expert of similar density.
+      , a random expert of similar density. It ends where a difference is clear: from {100 * SMALLEST_DIFFERENCE}{" "}
+      percentage point (or {100 * SMALLEST_DIFFERENCE} % of p99) and two standard errors. Filled dots are beyond it.{" "}
+      {describeSample(request, samples)} The first text per strength is shown, in grey if it is no longer fluent
+      (perplexity above × {MAX_PERPLEXITY}). Tokens that the expert promotes here:{" "}
+      {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
+        <TokenChip key={i} text={text} />
+      ))}
     </p>
   );
 }
@@ -356,104 +347,79 @@ interface SweepResultProps {
   readonly run: string;
   readonly request: SteeringRequest;
   readonly edit: StrengthEdit;
-  /** The tray with the edit at a strength. */
-  readonly at: (strength: number) => readonly Edit[];
+  readonly edits: readonly Edit[];
   /** Address of the texts with some edits. */
   readonly textsUrl: (edits: readonly Edit[]) => string;
 }
 
-interface SuggestionProps extends Pick<SweepTableProps, "suggested" | "describe"> {
-  /** The suggested strength's row. */
+interface VerdictProps {
+  readonly sweep: ReturnType<typeof useSweep>;
+  /** The suggested strength, by name; null for none. */
+  readonly suggested: string | null;
   readonly row: SweepRowData | undefined;
-  /** Null until all texts are scored. */
-  readonly result: StrengthSweepDoneEvent | null;
-  readonly isEarly: boolean;
+  /** What it costs; null if it is not known yet, undefined if it cannot be measured. */
+  readonly price: EditPrice | null | undefined;
 }
 
-/** The strength to use, as far as it is known. */
-function Suggestion({ suggested, row, result, isEarly: hasNone, describe }: SuggestionProps) {
-  if (suggested === null || row === undefined)
+/** The strength to use and its reason, as far as they are known. */
+function Verdict({ sweep: { result, progress }, suggested, row, price }: VerdictProps) {
+  if (suggested === null || row?.promoted == null) {
+    const soFar = isEarly(progress ?? {})
+      ? "A suggestion follows with half of the tokens"
+      : "None of the strengths stands out so far";
     return (
       <>
-        <h3>
-          {result !== null
-            ? "No suggestion"
-            : hasNone
-              ? "A suggestion follows with half of the tokens"
-              : "None of the strengths stands out so far"}
-        </h3>
+        <h3>{result === null ? soFar : "No suggestion"}</h3>
         {result !== null && <p>{result.verdict}</p>}
       </>
     );
+  }
   return (
     <>
       <h3>
-        Use {describe(suggested)} {result === null && <span className="chip">so far</span>}
+        Use {suggested} {result === null && <span className="chip">so far</span>}
       </h3>
       <p>
-        The smallest strength at which the texts clearly show the expert and stay fluent: {describeSuggestion(row)}.
+        The smallest, and so the cheapest, strength with a clear difference in promoted tokens, and fluent texts:{" "}
+        {describeScore(row.promoted)}, perplexity × {formatFixed(row.perplexity_ratio ?? 1, 1)}.
       </p>
-    </>
-  );
-}
-
-interface ActionsProps extends Pick<SweepResultProps, "sweep" | "textsUrl"> {
-  readonly suggested: number | null;
-  /** The edits with which to steer, and the name of their strength. */
-  readonly used: readonly Edit[];
-  readonly name: string;
-}
-
-/** What to do with the result: more samples where it is unclear, and the texts. */
-function Actions({ sweep: { result, addSamples }, textsUrl, suggested, used, name }: ActionsProps) {
-  const isSuggested = result !== null && suggested !== null;
-  return (
-    <>
-      {addSamples !== null && (
-        <Button
-          variant={isSuggested ? "plain" : "primary"}
-          icon="plus"
-          title={`${SAMPLES.many} texts per strength instead of ${SAMPLES.few}`}
-          onClick={addSamples}
-        >
-          More samples
-        </Button>
+      {result !== null && price !== undefined && (
+        <p>{price === null ? "Its side effects are being measured." : describePrice(price)}</p>
       )}
-      <LinkButton variant={isSuggested ? "primary" : "plain"} icon="steering" to={textsUrl(used)}>
-        Steer with {name}
-        {suggested === null && ", as in the tray"}
-      </LinkButton>
     </>
   );
 }
 
-/** The verdict once all texts are scored, and the texts by strength as they arrive. */
-function SweepResult({ sweep, steeredRun, run, request, edit, at, textsUrl }: SweepResultProps) {
-  const { result, progress, samples } = sweep;
+/** The verdict, and the texts by strength as they arrive. */
+function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }: SweepResultProps) {
+  const { result, progress, samples, addSamples } = sweep;
   const tray = useTray();
-  const [shown, setShown] = useState<Shown>("steered");
+  const [shown, setShown] = useState<"steered" | "control">("steered");
+  const at = (strength: number) => editsAt(edits, edit, strength);
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
   const suggested = (result ?? progress)?.suggested ?? null;
   const used = suggested ?? edit.strength;
   const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress ?? {});
   const strengths = SWEEP_STRENGTHS[edit.mode].filter((strength) => strength !== NEUTRAL_STRENGTH[edit.mode]);
-  const costs = usePrices(steeredRun, strengths.map(at));
-  const hasCondition = at(0).some(({ when }) => when !== undefined);
+  const index = suggested === null ? -1 : strengths.indexOf(suggested);
+  const costs = usePrices(steeredRun, strengths.map(at), result === null ? -1 : index);
+  const isFinal = result !== null && suggested !== null;
+  useEffect(() => {
+    if (isFinal && edit.mode === "add") rememberStrength(run, edit.expert, suggested);
+  }, [isFinal, suggested, edit.mode, run, edit.expert]);
   return (
     <>
       <div className="sweep-verdict" role="status">
         <div>
-          <Suggestion
-            suggested={suggested}
+          <Verdict
+            sweep={sweep}
+            suggested={suggested === null ? null : describe(suggested)}
             row={rows.find(({ strength }) => strength === suggested)}
-            result={result}
-            isEarly={isEarly(progress ?? {})}
-            describe={describe}
+            price={hasPrice(at(0)) ? (costs.prices[index] ?? null) : undefined}
           />
           <p className="dim">
             Click a strength to put it into the tray.
-            {at(0).length > 1 && " At 0, the other edits of the tray stay, so KL is not 0 there."}
             {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
           </p>
         </div>
@@ -463,19 +429,24 @@ function SweepResult({ sweep, steeredRun, run, request, edit, at, textsUrl }: Sw
           onChange={setShown}
           segments={segmentsOf({ steered: "Steered", control: "Control" })}
         />
-        <Actions {...{ sweep, textsUrl, suggested }} used={at(used)} name={describe(used)} />
+        {addSamples !== null && (
+          <Button icon="plus" title={`${SAMPLES.many} texts per strength, not ${SAMPLES.few}`} onClick={addSamples}>
+            More samples
+          </Button>
+        )}
+        <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(at(used))}>
+          Steer with {describe(used)}
+        </LinkButton>
       </div>
       <SweepTable
-        rows={rows}
-        costs={hasCondition ? null : costs}
-        strengths={strengths}
-        suggested={suggested}
+        {...{ rows, strengths, suggested }}
+        costs={hasPrice(at(0)) ? costs : null}
         current={edit.strength}
-        shown={shown}
-        describe={describe}
+        isControl={shown === "control"}
+        describe={(strength) => (strength === 0 && edits.length > 1 ? "0, others stay" : describe(strength))}
         onChoose={(strength) => tray.put({ ...edit, strength })}
       />
-      {result !== null && <Sample {...{ result, run, request, samples, shown }} />}
+      {result !== null && <Sample {...{ result, run, request, samples }} />}
     </>
   );
 }
@@ -534,10 +505,9 @@ export function StrengthView({ run, state }: StrengthViewProps) {
           </div>
           {sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
           <SweepResult
-            {...{ sweep, request, edit, textsUrl }}
+            {...{ sweep, request, edit, edits, textsUrl }}
             steeredRun={run.name}
             run={edit.run ?? run.name}
-            at={(strength) => editsAt(edits, edit, strength)}
           />
         </section>
       )}

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { SteeringRequest, StrengthSweepText } from "@/api/types";
 
-import { describeSample, describeScore, describeSuggestion, editsAt, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
+import { clearFrom, describeSample, describeScore, editsAt, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
 
 const REQUEST = {
   prompt: "It",
@@ -54,13 +54,9 @@ describe("a strength sweep", () => {
     expect(rowsSoFar([0, 1], { texts: [text], tokens: 50, total: 100 })).toEqual([{ strength: 0 }, text]);
   });
 
-  it("describes a score with its interval", () => {
-    expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0)");
-  });
-
-  it("describes a suggestion by the probability of promoted tokens", () => {
-    const point = { strength: 1, promoted: SHOWN, perplexity_ratio: 2.44 };
-    expect(describeSuggestion(point)).toBe("promoted tokens 20\u00a0% (control 2.0\u00a0%), perplexity ×\u00a02.4");
+  it("describes a score with the limit from which it is clear", () => {
+    expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, clear from 8.0\u00a0%, difference +18.0 ± 6.0)");
+    expect(clearFrom({ ...SHOWN, standard_error: 0.001 })).toBe(0.03);
   });
 
   it("says how many texts and tokens were measured", () => {

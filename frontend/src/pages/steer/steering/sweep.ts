@@ -74,18 +74,22 @@ export function formatShare(share: number): string {
   return formatFixed(100 * share, share < 0.0995 ? 1 : 0);
 }
 
-/** `14 % (control 1.2 %, difference +13 ± 4)`: plus or minus two standard errors, in percentage points. */
-export function describeScore({ steered, control, standard_error: error }: ConceptScore): string {
-  const difference = formatSigned(100 * (steered - control), 1);
-  const interval = formatFixed(200 * error, 1);
-  return `${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%, difference ${difference} ± ${interval})`;
-}
+/** Smallest difference that counts, as on the server: 1 % of p99, or 1 percentage point. */
+export const SMALLEST_DIFFERENCE = 0.01;
 
-/** Why the strength of a row is suggested, such as `promoted tokens 8.4 % (control 1.6 %), perplexity × 2.4`. */
-export function describeSuggestion({ promoted, perplexity_ratio: ratio = 1 }: SweepRowData): string {
-  const { steered, control } = promoted ?? { steered: 0, control: 0 };
-  const score = `promoted tokens ${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%)`;
-  return `${score}, perplexity ×\u00a0${formatFixed(ratio, 1)}`;
+/** Largest perplexity of a fluent text, relative to the baseline's, as on the server. */
+export const MAX_PERPLEXITY = 2;
+
+/** The score from which it is clearly above the control's: the rule by which a strength is suggested. */
+export const clearFrom = ({ control, standard_error: error }: ConceptScore) =>
+  control + Math.max(SMALLEST_DIFFERENCE, 2 * error);
+
+/** `14 % (control 1.2 %, clear from 5.2 %, difference +13 ± 4)`: plus or minus two standard errors. */
+export function describeScore(score: ConceptScore): string {
+  const [steered, control, limit] = [score.steered, score.control, clearFrom(score)].map(formatShare);
+  const difference = formatSigned(100 * (score.steered - score.control), 1);
+  const interval = formatFixed(200 * score.standard_error, 1);
+  return `${steered}\u00a0% (control ${control}\u00a0%, clear from ${limit}\u00a0%, difference ${difference} ± ${interval})`;
 }
 
 /** What the figures are measured on. */

@@ -1,10 +1,11 @@
 /** Measures the prices of edits, one after the other. A measured one stays as long as the dashboard is open. */
 
 import { useQueries, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
 
 import { streamPrice } from "@/api/http";
 import { priceQuery } from "@/api/queries";
-import type { EditPrice, ErrorEvent, PriceProgressEvent, PriceRequest } from "@/api/types";
+import type { EditPrice, ErrorEvent, PriceProgressEvent } from "@/api/types";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { type Edit, toHttpEdit } from "@/lib/edits/edits";
 
@@ -12,30 +13,45 @@ interface AllDone {
   readonly event: "done";
 }
 
-/** `groups`: the edits that have one price each, in the order of their measurement. */
-export function usePrices(run: string, groups: readonly (readonly Edit[])[]) {
+/** Conditions may not hold on other text. */
+export const hasPrice = (edits: readonly Edit[]) => edits.length > 0 && edits.every(({ when }) => when === undefined);
+
+/** `groups`: the edits that have one price each. Group `automatic` is measured at once, and no longer when it changes. */
+export function usePrices(run: string, groups: readonly (readonly Edit[])[], automatic = -1) {
   const queries = useQueryClient();
-  const requests = groups.map((edits): PriceRequest => ({ edits: edits.map(toHttpEdit) }));
-  const results = useQueries({ queries: requests.map(({ edits }) => priceQuery(run, edits)) });
+  const requests = groups.map((edits) => edits.map(toHttpEdit));
+  const results = useQueries({ queries: requests.map((edits) => priceQuery(run, edits)) });
   const prices = results.map(({ data }): EditPrice | null => data ?? null);
+  const [current, setCurrent] = useState(-1);
   async function* measureAll(
-    wanted: readonly PriceRequest[],
+    wanted: readonly number[],
     signal: AbortSignal,
   ): AsyncGenerator<PriceProgressEvent | AllDone | ErrorEvent> {
-    for (const request of wanted) {
-      for await (const event of streamPrice(run, request, signal)) {
-        if (event.event === "done") queries.setQueryData(priceQuery(run, request.edits).queryKey, event.price);
+    for (const index of wanted) {
+      setCurrent(index);
+      const edits = requests[index] ?? [];
+      for await (const event of streamPrice(run, { edits }, signal)) {
+        if (event.event === "done") queries.setQueryData(priceQuery(run, edits).queryKey, event.price);
         else yield event;
       }
     }
     yield { event: "done" };
   }
-  const work = useStreamedWork<readonly PriceRequest[], PriceProgressEvent, AllDone>(measureAll, () => undefined);
+  const work = useStreamedWork<readonly number[], PriceProgressEvent, AllDone>(measureAll, () => undefined);
+  const wanted = groups[automatic] ?? [];
+  useEffect(() => {
+    if (!hasPrice(wanted) || prices[automatic] !== null) return undefined;
+    work.start([automatic]);
+    return work.stop;
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each group
+  }, [run, JSON.stringify(wanted)]);
   return {
     ...work,
     prices,
     /** Index of the group that is being measured; -1 for none. */
-    working: work.status === "working" ? prices.indexOf(null) : -1,
-    measure: () => work.start(requests.filter((_, i) => prices[i] === null)),
+    working: work.status === "working" ? current : -1,
+    measure: () => work.start(prices.flatMap((price, i) => (price === null ? i : []))),
   };
 }
+
+export type Prices = ReturnType<typeof usePrices>;

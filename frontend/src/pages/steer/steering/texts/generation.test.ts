@@ -5,6 +5,7 @@ import type { Variant, DoneEvent, StartEvent, TokenEvent, Turn } from "@/api/typ
 import {
   asReplies,
   bothReplies,
+  changedWords,
   continuationText,
   describeProgress,
   ended,
@@ -13,7 +14,6 @@ import {
   isGrowing,
   isRunning,
   meanKl,
-  raisedWords,
   NO_GENERATION,
   reduceEvents,
   requested,
@@ -65,7 +65,7 @@ describe("a generation", () => {
     expect(meanKl(NO_GENERATION.steered)).toBeNull();
   });
 
-  it("tells the whole words that the edits raised most", () => {
+  it("tells the whole words that the edits raised or lowered most, and no stop words", () => {
     const words = [
       [" boy", 2],
       [" gre", 9],
@@ -74,10 +74,13 @@ describe("a generation", () => {
       [" Child", 4],
       [",", 5],
       [" saw", 0.5],
+      [" was", 8],
+      [" war", -2],
       [" boy", 1],
     ] as const;
     const tokens = words.map(([text, value], i) => token("steered", i, text, { delta_log_probability: value }));
-    expect(raisedWords(reduceEvents(NO_GENERATION, tokens, 1).steered)).toEqual(["child", "boy"]);
+    const { steered } = reduceEvents(NO_GENERATION, tokens, 1);
+    expect([changedWords(steered, 1), changedWords(steered, -1)]).toEqual([["child", "boy"], ["war"]]);
   });
 
   it("does not copy a variant without new tokens", () => {
@@ -192,10 +195,10 @@ describe("the room for a text", () => {
     expect(expectedCharacters(streaming, prompt, 100)).toBe(whole);
   });
 
-  it("is given back if the text has ended early", () => {
+  it("is given back once the text has ended", () => {
     const ended = reduceEvents(streaming, [DONE], 0);
     expect(expectedCharacters(ended, prompt, 100)).toBe(prompt.length + " one".length);
-    expect(expectedCharacters(ended, prompt, 1)).toBe(Math.round(prompt.length + 4.5));
+    expect(expectedCharacters(stopped(streaming), prompt, 100)).toBe(prompt.length + " one".length);
   });
 
   it("gives the finished texts as replies, without its end-of-text token", () => {
@@ -214,5 +217,17 @@ describe("the room for a text", () => {
     const finished = reduceEvents(requested(NO_GENERATION), [START, ...tokens, token("baseline", 0, " Boil"), DONE], 0);
     expect(bothReplies(asReplies(finished))).toEqual({ steered: "Use leaves.", original: "Boil" });
     expect(asReplies(requested(finished)).steered.continuations).toEqual([]);
+  });
+
+  it.each([
+    ["1. Boil it.\n2. Wait.\n3.", "1. Boil it.\n2. Wait."],
+    ["1. Boil it\n2. Wait\n3. Pour", "1. Boil it\n2. Wait"],
+    ["It has 3. Then", "It has 3."],
+    ["Two steps:\n\n1. Boil", "Two steps:\n\n1. Boil"],
+  ])("is not cut inside an item of a list: %j", (text, whole) => {
+    const tokens = text.split(/(?<=\s)/).map((piece, i) => token("steered", i, piece));
+    const done = { ...DONE, steered_reason: "length" } as const;
+    const finished = reduceEvents(requested(NO_GENERATION), [START, ...tokens, token("baseline", 0, " So"), done], 0);
+    expect(bothReplies(asReplies(finished))?.steered).toBe(whole);
   });
 });

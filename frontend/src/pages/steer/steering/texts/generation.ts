@@ -178,19 +178,33 @@ export function meanKl({ continuations, storedKl = null }: VariantText): number 
   return tokens.length === 0 ? storedKl : tokens.reduce((sum, token) => sum + token.kl, 0) / tokens.length;
 }
 
-const MAX_RAISED = 3;
+const MAX_WORDS = 3;
 /** Words of fewer letters tell little. */
 const WORD = /^ \p{L}{3,}$/u;
+/** Words that continue most texts, whatever they are about. */
+const STOP_WORDS = new Set(
+  (
+    "about after all also and are because been before being but can could did does for from had has have having he her " +
+    "here him his how into its just may might must not now one only out over own said she should some such than that " +
+    "the their them then there these they this those through too until upon very was were what when where which while " +
+    "who will with would you your"
+  ).split(" "),
+);
 
-/** The whole words of the texts whose log-probability the edits raised most, by at least 1 nat. */
-export function raisedWords({ continuations }: VariantText): readonly string[] {
-  const raised = continuations
-    .flatMap(({ pieces }) =>
-      pieces.filter(({ text }, i) => WORD.test(text) && !/^\p{L}/u.test(pieces[i + 1]?.text ?? "")),
-    )
-    .filter(({ value }) => (value ?? 0) >= 1)
-    .toSorted((a, b) => (b.value ?? 0) - (a.value ?? 0));
-  return [...new Set(raised.map(({ text }) => text.trim().toLowerCase()))].slice(0, MAX_RAISED);
+/** The whole words of a text whose log-probability the edits raised (1) or lowered (-1) most, by 1 nat or more. */
+export function changedWords({ continuations }: VariantText, sign: 1 | -1): readonly string[] {
+  const totals = new Map<string, number>();
+  for (const { pieces } of continuations)
+    for (const [i, { text, value }] of pieces.entries()) {
+      const word = text.trim().toLowerCase();
+      const change = sign * (value ?? 0);
+      const isWhole = WORD.test(text) && !/^[\p{L}’']/u.test(pieces[i + 1]?.text ?? "");
+      if (isWhole && change >= 1 && !STOP_WORDS.has(word)) totals.set(word, (totals.get(word) ?? 0) + change);
+    }
+  return [...totals]
+    .sort(([, a], [, b]) => b - a)
+    .slice(0, MAX_WORDS)
+    .map(([word]) => word);
 }
 
 /** The text without its end-of-text token. */
@@ -199,23 +213,16 @@ export function continuationText({ tokens, pieces }: Continuation = EMPTY): stri
 }
 
 const CHARACTERS_PER_TOKEN = 4.5;
-/** A text below this share of its expected length has ended early. */
-const ENDED_EARLY = 0.75;
 
 /** Characters of a text and its prompt for which to leave room, so that what follows stays in place while it grows. */
 export function expectedCharacters(generation: Generation, prompt: string, maxTokens: number): number {
-  const lengths = (["baseline", "steered"] as const).flatMap((variant) =>
-    generation[variant].continuations.map((one) => continuationText(one).length),
-  );
-  const longest = Math.max(0, ...lengths);
-  const expected = CHARACTERS_PER_TOKEN * maxTokens;
-  const isOver = generation.status === "done" || generation.status === "stored";
-  const hasEndedEarly = isOver && longest < ENDED_EARLY * expected;
-  return Math.round(prompt.length + (hasEndedEarly ? longest : expected));
+  if (isRunning(generation)) return Math.round(prompt.length + CHARACTERS_PER_TOKEN * maxTokens);
+  const texts = [...generation.baseline.continuations, ...generation.steered.continuations];
+  return prompt.length + Math.max(0, ...texts.map((one) => continuationText(one).length));
 }
 
-/** Everything up to the last end of a sentence. */
-const WHOLE_SENTENCES = /^[^]*[.!?…]["'”’)*]*(?=\s|$)/;
+/** Everything up to the last end of a sentence or of a line. The number of a list's item ends no sentence. */
+const WHOLE_SENTENCES = /^[^]*(?:(?<!^\s*\d+)[.!?…]["'”’)*]*(?=\s|$)|[^\s:](?=\s*\n))/m;
 
 /** The first tokens of each continuation. */
 const shortened = (text: VariantText, lengthOf: (tokens: readonly TokenEvent[]) => number): VariantText => ({

@@ -5,7 +5,7 @@ import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "re
 
 import { ApiError, NO_RESPONSE } from "@/api/http";
 import { healthQuery } from "@/api/queries";
-import type { EditPrice, Variant } from "@/api/types";
+import type { Variant } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { ChangeTip, StreamTip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -15,13 +15,15 @@ import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatFixed, formatPlural } from "@/lib/text/format";
+import { formatFixed, formatPercent, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
 import { describeCost } from "@/pages/steer/steering/edit-notes";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
+import type { Prices } from "@/pages/steer/steering/use-prices";
 
 import {
+  changedWords,
   type Continuation,
   continuationText,
   describeProgress,
@@ -31,7 +33,6 @@ import {
   isGrowing,
   isRunning,
   meanKl,
-  raisedWords,
 } from "./generation";
 
 /** End of the colour scale in nats. */
@@ -161,8 +162,8 @@ interface StreamsProps {
   readonly maxTokens: number;
   /** Number of edits of the steered text. */
   readonly edits: number;
-  /** Their side effects; null until they are measured. */
-  readonly price: EditPrice | null;
+  /** Their side effects. */
+  readonly costs: Prices;
   readonly lock: SteeringLock | null;
   readonly onLock: (lock: SteeringLock | null) => void;
   readonly onGenerate: () => void;
@@ -200,27 +201,34 @@ function useChatEnd({ baseline, steered, status }: Generation, isChat: boolean) 
 /** Mean KL below which the edits hardly change the text, in nats per token. */
 const SMALL_KL = 0.1;
 
-/** The finding: the words that the edits raised, how far the texts are apart, and what the edits cost elsewhere. */
-function Finding({ generation, edits, price }: Pick<StreamsProps, "generation" | "edits" | "price">) {
+const quoted = (words: readonly string[]) => words.map((word) => `“${word}”`).join(", ");
+
+/** The verdict: the words that the edits gained and lost, how far the texts are apart, and what the edits cost elsewhere. */
+function Finding({ generation, edits, costs }: Pick<StreamsProps, "generation" | "edits" | "costs">) {
   const kl = meanKl(generation.steered);
-  const words = raisedWords(generation.steered);
+  if (kl === null || generation.isOutdated) return <p className="finding">&nbsp;</p>;
+  const [gained, lost] = [changedWords(generation.steered, 1), changedWords(generation.baseline, -1).slice(0, 1)];
+  const [price = null] = costs.prices;
+  const { done = 0, total = 0 } = costs.progress ?? {};
   return (
     <p className="finding">
-      {kl !== null && !generation.isOutdated && (
+      {gained.length > 0 && (
         <>
-          {words.length > 0 && <b>{words.map((word) => `“${word}”`).join(", ")} </b>}
-          {words.length > 0 && "more likely; "}
-          <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token
-          {edits > 0 && kl < SMALL_KL && ": a small effect"}
-          {edits > 0 && <>; side effects {price === null ? "not measured" : `on other text: ${describeCost(price)}`}</>}
+          <b>{quoted(gained)}</b> gained{lost.length > 0 && <>, {quoted(lost)} lost</>};{" "}
         </>
+      )}
+      <Term id="kl">KL</Term> {formatFixed(kl, 2)}
+      {edits > 0 && kl < SMALL_KL && ", a small effect"}
+      {price !== null && `; side effects: ${describeCost(price)}`}
+      {price === null && costs.working !== -1 && (
+        <span className="dim">; side effects: measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
       )}
     </p>
   );
 }
 
 export function Streams(props: StreamsProps) {
-  const { generation, prompt, maxTokens, edits, price, lock, onLock, onGenerate, history } = props;
+  const { generation, prompt, maxTokens, edits, costs, lock, onLock, onGenerate, history } = props;
   const [hovered, setHovered] = useState<Hovered | null>(null);
   useShortcut("release", () => onLock(null), lock !== null);
   const scrolled = useChatEnd(generation, history !== undefined);
@@ -231,12 +239,8 @@ export function Streams(props: StreamsProps) {
       {(generation.failure === null || hasBothTexts(generation)) && (
         <>
           <div className="row wrap stream-head">
-            <Finding generation={generation} edits={edits} price={price} />
-            <RampLegend
-              kind="diverging"
-              low={`Change of log p by the edits, nats: −${SCALE_LIMIT}`}
-              high={`+${SCALE_LIMIT}`}
-            />
+            <Finding generation={generation} edits={edits} costs={costs} />
+            <RampLegend kind="diverging" low={`Δ log p, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
           </div>
           {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling a chat needs keyboard focus */}
           <div className="stream-panes" tabIndex={history === undefined ? undefined : 0} {...scrolled}>
