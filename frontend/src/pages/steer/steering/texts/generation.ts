@@ -221,8 +221,8 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
   return prompt.length + Math.max(0, ...texts.map((one) => continuationText(one).length));
 }
 
-/** Everything up to the last end of a sentence or of a line. The number of a list's item ends no sentence. */
-const WHOLE_SENTENCES = /^[^]*(?:(?<!^\s*\d+)[.!?…]["'”’)*]*(?=\s|$)|[^\s:](?=\s*\n))/m;
+/** Everything up to the last end of a sentence, or of a list's item before another. An item's number ends no sentence. */
+const WHOLE_SENTENCES = /^[^]*(?:(?<!^\s*\d+)[.!?…]["'”’)*]*(?=\s|$)|[^\s:](?=\s*\n\s*(?:\d+\.|[-*•])\s))/m;
 
 /** The first tokens of each continuation. */
 const shortened = (text: VariantText, lengthOf: (tokens: readonly TokenEvent[]) => number): VariantText => ({
