@@ -108,6 +108,14 @@ def test_commands_flags_and_settings_exist(document: Path, tmp_path: Path, monke
     assert sorted(set(re.findall(r"\bMXD_[A-Z_]+\b", text)) - settings) == []
 
 
+def test_the_command_line_reads_the_commands_of_the_dashboard() -> None:
+    source = "".join(file.read_text("utf-8") for file in sorted((ROOT / "frontend" / "src").rglob("*.tsx")))
+    found = re.findall(r"""(?:text|command|COMMAND)(?:=|: | = )\{?["`]mxd ([^"`]+)""", source)
+    assert len(found) >= 5
+    for words in found:
+        command_from(shlex.split(re.sub(r"\$\{[^}]*\}", "run", words)))
+
+
 @pytest.mark.parametrize(("script", "nodes"), [("train", 1), ("train-nodes", 3)])
 def test_the_job_scripts_train(script: str, nodes: int, tmp_path: Path) -> None:
     stubs = {

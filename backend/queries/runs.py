@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.errors import ExpertNotFoundError, NoIndexError, RunNotFoundError
 from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.queries.commands import index_command, train_again_command
 from mxd.backend.schemas.routing import LayerRun, RunOptions
 from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from mxd.trainer.config import SteeringConfig
@@ -81,6 +82,7 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
         ),
         **{name: getattr(run, name) for name in ("input_width", "output_width", "context_length", "error")},
         resume_command=resume_command(run.name, run.config.get("parents", ())),
+        train_again_command=train_again_command(run.config),
         index_text=index.text if index else None,
         config=flatten(run.config),
         metrics=tuple(map(MetricPoint.of, metrics)),
@@ -198,6 +200,7 @@ def _summary(
         "last_metric": MetricPoint.of(last) if last else None,
         "indexed_tokens": index.tokens if index else None,
         "active_experts": index.active_experts if index else None,
+        "index_command": index_command(run),
         "routing_warning": warning,
     }
     return RunSummary(**stored | computed | evaluated)

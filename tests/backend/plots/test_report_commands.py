@@ -16,7 +16,7 @@ from mxd.backend.cli.commands.share import ImportCommand
 from mxd.backend.cli.commands.train import FinetuneCommand, TrainCommand
 from mxd.backend.cli.parser import command_from
 from mxd.backend.plots import figures
-from mxd.backend.plots.report import commands, fit
+from mxd.backend.queries.commands import commands, fit, train_again_command
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.indexing.build import build_index
@@ -60,6 +60,23 @@ def test_the_training_command_has_all_settings(changed: dict[str, Any], tmp_path
     command = typed(config)
     assert isinstance(command, TrainCommand)
     assert command.configs(tmp_path) == [config]
+
+
+def test_the_command_that_trains_again_states_only_what_differs_from_the_defaults(tmp_path: Path) -> None:
+    again = CONFIG.model_copy(update={"name": "a-run-again", "seed": 101})
+    command = train_again_command(CONFIG.model_dump(mode="json"))
+    assert command is not None
+    typed_again = command_from(shlex.split(command)[1:])
+    assert isinstance(typed_again, TrainCommand)
+    assert typed_again.configs(tmp_path) == [again]
+    plain = TrainConfig(
+        name="b", language_model="lm", layer=0, text=TextConfig(dataset="t.txt"), tokens=1_000_000, num_experts=64
+    )
+    assert train_again_command(plain.model_dump(mode="json")) == (
+        "mxd train lm --name b-again --layer 0 --dataset t.txt --tokens 1000000 --num-experts 64 "
+        "--learning-rate 0.003 --batch-tokens 512 --seed 100"
+    )
+    assert train_again_command(CONFIG.model_copy(update={"parents": ("a", "b")}).model_dump(mode="json")) is None
 
 
 def test_fine_tuned_and_imported_runs_have_their_own_commands() -> None:

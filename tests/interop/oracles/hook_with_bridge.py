@@ -1,7 +1,7 @@
 """Steer and attach layers in models behind a TransformerBridge: FOLDER → largest difference of logits per family.
 
 The bridge has modules of its own around those of the model, with the same weights. It is made before the layer is used,
-and anew while it is, of a copy: a second bridge of one model leaves out what was changed in the first.
+and again while it is, of a copy: a second bridge of one model leaves out what was changed in the first.
 """
 
 from copy import deepcopy
@@ -29,10 +29,10 @@ def differences(small: SmallRun, folder: Path) -> dict[str, float]:
     small.model.save_pretrained(folder)
     small.tokenizer.save_pretrained(folder)
     small.model.set_attn_implementation("eager")  # as the bridge does
-    anew = differences_of(small, small.model, lambda _use: bridged(bridge(deepcopy(small.model))), logits)
+    again = differences_of(small, small.model, lambda _use: bridged(bridge(deepcopy(small.model))), logits)
     earlier = bridge(small.model)
     before = differences_of(small, small.model, lambda _use: bridged(earlier), logits)
-    return {use: max(anew[use], before[use]) for use in anew}
+    return {use: max(again[use], before[use]) for use in again}
 
 
 report("transformer-lens", differences)

@@ -176,8 +176,8 @@ function MatchedExperts({ one, other }: { readonly one: RunSummary; readonly oth
   if (missing.length > 0)
     return (
       <EmptyState title="Experts are only matched between indexed runs">
-        {missing.map(({ name, text }) => (
-          <Command key={name} text={`mxd index ${name} --dataset ${text} --tokens 1M`} />
+        {missing.map(({ name, index_command: command }) => (
+          <Command key={name} text={command} />
         ))}
       </EmptyState>
     );
@@ -199,6 +199,7 @@ function MatchedExperts({ one, other }: { readonly one: RunSummary; readonly oth
 
 export function Matches({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(PARAMS);
+  const again = useQuery(runQuery(run.name)).data?.train_again_command;
   // Runs of the same MLP come first.
   const isSameMlp = (other: RunSummary) => other.language_model === run.language_model && other.layer === run.layer;
   const others = useCurrentRun()
@@ -209,9 +210,7 @@ export function Matches({ run }: { readonly run: RunSummary }) {
     return (
       <EmptyState title="Only one run">
         Train a second run with another seed, K or method, and compare what changes.
-        <Command
-          text={`mxd train ${run.language_model} --layer ${run.layer} --dataset ${run.text} --k ${run.k} --seed 1`}
-        />
+        {again != null && <Command text={again} />}
       </EmptyState>
     );
   return (

@@ -504,7 +504,7 @@ function Content({ run }: { readonly run: RunSummary }) {
       ) : (
         <EmptyState title="Not indexed yet">
           {run.name} has not been indexed yet. To see what its experts fire on, run:
-          <Command text={`mxd index ${run.name} --dataset ${run.text} --tokens 1M`} />
+          <Command text={run.index_command} />
         </EmptyState>
       )}
       <Doors run={run} />

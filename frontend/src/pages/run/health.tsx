@@ -152,7 +152,7 @@ export function Health({ run }: { readonly run: RunSummary }) {
       ) : (
         <>
           <p className="ink2">To measure how often each expert fires, run:</p>
-          <Command text={`mxd index ${run.name} --dataset ${run.text} --tokens 1M`} />
+          <Command text={run.index_command} />
         </>
       )}
     </section>

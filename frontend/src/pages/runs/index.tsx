@@ -16,7 +16,6 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount, formatPercent } from "@/lib/text/format";
 
 import { mostRecovered, RUNS_PARAMS, RunsTable } from "./runs-table";
-import { trainCommand } from "./train-command";
 
 interface Step {
   readonly title: string;
@@ -51,7 +50,7 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
           {
             title: "Index",
             text: `An index collects the examples on which each expert of ${unindexed.name} fires.`,
-            command: `mxd index ${unindexed.name} --dataset ${unindexed.text} --tokens 1M`,
+            command: unindexed.index_command,
           },
         ]),
   ];
@@ -59,15 +58,13 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
 
 /** The same run with another seed. */
 function useAnotherSeed(run: RunSummary | undefined): readonly Step[] {
-  const config = useQuery({ ...runQuery(run?.name ?? ""), enabled: run !== undefined }).data?.config;
-  if (run === undefined || config === undefined) return [];
-  // Comparisons of experts may name runs of the next seeds, which need not be here.
-  const seed = String(run.seed + 100);
+  const detail = useQuery({ ...runQuery(run?.name ?? ""), enabled: run !== undefined }).data;
+  if (run === undefined || detail?.train_again_command == null) return [];
   return [
     {
       title: "Train another run",
       text: `The command trains ${run.name} with another seed, which shows how much results vary. It reads ${shortSource(run.text)}; name your own text if you do not have this file.`,
-      command: trainCommand(run, config, { "--name": `${run.name}-again`, "--seed": seed }),
+      command: detail.train_again_command,
     },
   ];
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from contextlib import ExitStack, aclosing, closing
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +19,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.api.event_stream import Event
 from mxd.backend.api.routes import runs
 from mxd.backend.api.routes.server import MAX_DOWNLOADS
+from mxd.backend.cli.parser import command_from
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService, contrast_steps
 from mxd.backend.settings import Settings
@@ -40,6 +42,9 @@ def test_the_newest_run_is_first_and_details_have_settings_metrics_and_the_resum
     assert detail["config"].items() >= {"optimizer.learning_rate": 3e-3, "text.context_length": 16}.items()
     assert [point["step"] for point in detail["metrics"]] == [50, 100, 150]
     assert detail["resume_command"] == "mxd train --name first --resume"
+    assert detail["run"]["index_command"].startswith("mxd index first --dataset ")
+    for command in (detail["train_again_command"], detail["run"]["index_command"]):
+        command_from(shlex.split(command)[1:])
 
 
 def test_a_run_without_a_process_is_stopped(client: TestClient, made_up: Path) -> None:

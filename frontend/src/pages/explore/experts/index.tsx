@@ -38,7 +38,7 @@ function NotIndexed({ run }: { readonly run: RunSummary }) {
   return (
     <EmptyState title={`${run.name} has not been indexed yet`}>
       To collect activation statistics and top examples, run:
-      <Command text={`mxd index ${run.name} --dataset ${run.text} --tokens 1M`} />
+      <Command text={run.index_command} />
     </EmptyState>
   );
 }
