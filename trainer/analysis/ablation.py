@@ -20,7 +20,7 @@ experts, I input width, O output width, W residual width, V vocabulary.
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -165,7 +165,7 @@ def share_sequences(
     taken_M = sorted_P[(np.cumsum(found_N) - found_N)[expert_M] + rank_M]
     kept = examples.select(np.flatnonzero(~enough_N[examples.expert]))
     drawn = SampledExamples(expert_M, sequence_P[taken_M], position_P[taken_M], np.ones(len(taken_M)))
-    joined = SampledExamples(*(np.concatenate(columns) for columns in zip(kept, drawn, strict=True)))
+    joined = SampledExamples(*map(np.concatenate, zip(kept, drawn, strict=True)))
     return joined.select(np.argsort(joined.expert, kind="stable"))
 
 
@@ -280,46 +280,29 @@ def measure_interventions(
     original_MW = residual_QTW[0, positions_M.to(residual_QTW.device)]
     original_MV, *changed = language_model.unembed(torch.cat([original_MW, changed_RW])).split(len(positions_M))
     p_MV = original_MV.softmax(dim=-1)
-    rises = [_Rise.of(original_MV, p_MV, changed_MV) for changed_MV in changed]
-    return InterventionEffects(
-        loss_increase=-rises[0].log_p_at(torch.tensor([*ids, -1])[positions_M + 1]),
-        kl_ablated=rises[0].kl_M,
-        kl_amplified=rises[1].kl_M,
-        kl_random_expert=rises[2].kl_M,
-        kl_random_direction=rises[3].kl_M,
-        share=added.share_M,
-        contribution=added.contribution_MO,
-        added=added_MW,
-        residual=original_MW.float(),
-    )
+    rises = [changed_MV - original_MV for changed_MV in changed]
+    (normaliser_M, *_), divergences = zip(*(_normaliser_and_kl(p_MV, rise_MV) for rise_MV in rises), strict=True)
+    # Rise of the next token's log p; NaN at the end of the sequence.
+    next_M = torch.tensor([*ids, -1])[positions_M + 1].to(normaliser_M.device)
+    log_p_M = rises[0].gather(1, next_M.clamp_min(0).unsqueeze(1))[:, 0] - normaliser_M
+    loss_M = -log_p_M.masked_fill(next_M < 0, float("nan"))
+    measured = (added.share_M, added.contribution_MO, added_MW, original_MW.float())
+    return InterventionEffects(loss_M, *divergences, *measured)
 
 
-class _Rise(NamedTuple):
-    """Rise of the logits by an intervention, and what follows from it without the rounding of two log p."""
-
-    logits_MV: Tensor
-    normaliser_M: Tensor
-    """Rise of the logarithm of the summed exponentials, log E exp(rise) over the original distribution."""
-    kl_M: Tensor
-    """KL divergence of the changed distribution from the original one: log E exp(rise) - E rise."""
-
-    @classmethod
-    def of(cls, original_MV: Tensor, p_MV: Tensor, changed_MV: Tensor) -> Self:
-        rise_MV = changed_MV - original_MV
-        mean_M = torch.linalg.vecdot(p_MV, rise_MV)
-        largest_M1 = rise_MV.amax(dim=1, keepdim=True)
-        grown_M = torch.linalg.vecdot(p_MV, (rise_MV - largest_M1).exp_())
-        normaliser_M = grown_M.log() + largest_M1[:, 0]
-        return cls(rise_MV, normaliser_M, (normaliser_M - mean_M).clamp_min(0))
-
-    def log_p_at(self, token_M: Tensor) -> Tensor:
-        """Rise of log p of a token in each row, [M]; NaN for the token -1, behind the end of the sequence."""
-        token_M = token_M.to(self.logits_MV.device)
-        rise_M = self.logits_MV.gather(1, token_M.clamp_min(0).unsqueeze(1))[:, 0] - self.normaliser_M
-        return rise_M.masked_fill(token_M < 0, float("nan"))
+def _normaliser_and_kl(p_MV: Tensor, rise_MV: Tensor) -> tuple[Tensor, Tensor]:
+    """Log E exp(rise) of the logits' rise over the original distribution, and the KL divergence of the changed one from
+    it, log E exp(rise) - E rise: without the rounding of two log p."""
+    mean_M = torch.linalg.vecdot(p_MV, rise_MV)
+    largest_M1 = rise_MV.amax(dim=1, keepdim=True)
+    grown_M = torch.linalg.vecdot(p_MV, (rise_MV - largest_M1).exp_())
+    normaliser_M = grown_M.log() + largest_M1[:, 0]
+    return normaliser_M, (normaliser_M - mean_M).clamp_min(0)
 
 
 NUM_TOKENS = 12
+MEANS = ("kl_ablated", "kl_amplified", "kl_random_expert", "kl_random_direction", "output_share")
+"""Columns of ``AblationRecord`` that are weighted means of the fields of ``InterventionEffects``."""
 
 
 def summarise(
@@ -328,22 +311,16 @@ def summarise(
     """Average the effects of one expert over its examples: a row of ``AblationRecord`` without its run."""
     weight_M = (weight_M / weight_M.sum()).to(effects.share)
 
-    def mean(values_M: Tensor) -> float:
-        return float((values_M * weight_M).sum())
-
     losses_M, has_next_M = effects.loss_increase, ~effects.loss_increase.isnan()
     total = (losses_M[has_next_M] * weight_M[has_next_M]).sum()
     promoted, suppressed = _promoted_and_suppressed(language_model, effects, weight_M)
+    measured = dict(zip(MEANS, effects[1 : 1 + len(MEANS)], strict=True))
     return {
         "expert": expert,
         "examples": len(weight_M),
         "loss_increase": float(total / weight_M[has_next_M].sum()) if bool(has_next_M.any()) else None,
-        "kl_ablated": mean(effects.kl_ablated),
-        "kl_amplified": mean(effects.kl_amplified),
-        "kl_random_expert": mean(effects.kl_random_expert),
-        "kl_random_direction": mean(effects.kl_random_direction),
+        **{name: float((values_M * weight_M).sum()) for name, values_M in measured.items()},
         "random_expert": random_expert,
-        "output_share": mean(effects.share),
         "input_dependence": input_dependence(effects.contribution, weight_M),
         "promoted": promoted,
         "suppressed": suppressed,

@@ -129,29 +129,16 @@ class RateRatios:
     a: TextSums
     b: TextSums
     log_ratio_N: Floats
-    error_N: Floats
-    """Standard error of the log ratio; NaN for experts that are never active."""
+    low_N: Floats
+    """Lower end of the 95 % interval of the log ratio; NaN for experts that are never active."""
+    high_N: Floats
     p_value_N: Floats
 
-    @property
-    def low_N(self) -> Floats:
-        """Lower end of the 95 % interval of the log ratio."""
-        return self.log_ratio_N - NORMAL_97_5 * self.error_N
-
-    @property
-    def high_N(self) -> Floats:
-        """Upper end of the 95 % interval of the log ratio."""
-        return self.log_ratio_N + NORMAL_97_5 * self.error_N
-
     def enough(self, min_tokens: int, min_units: int) -> Mask:
-        """Mask of the experts with enough active tokens and documents in both texts together, [N].
-
-        Both numbers are the same for every assignment of documents, so the choice does not bias the test.
-        """
-        enough_N: Mask = (self.a.active_N + self.b.active_N >= min_tokens) & (
-            self.a.units_N + self.b.units_N >= min_units
-        )
-        return enough_N
+        """Mask of the experts with enough active tokens and documents in both texts together, [N]. Both numbers are the
+        same for every assignment of documents, so the choice does not bias the test."""
+        active_N, units_N = self.a.active_N + self.b.active_N, self.a.units_N + self.b.units_N
+        return np.asarray((active_N >= min_tokens) & (units_N >= min_units))
 
 
 def rate_ratios(counts: DocumentCounts, in_a_D: Mask) -> RateRatios:
@@ -159,8 +146,8 @@ def rate_ratios(counts: DocumentCounts, in_a_D: Mask) -> RateRatios:
     a, b = TextSums.of(counts, in_a_D), TextSums.of(counts, ~in_a_D)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio_N, error_N = _log_ratio(a, b)
-        p_value_N = _p_values(counts, a, b)
-    return RateRatios(a, b, log_ratio_N, error_N, p_value_N)
+        low_N, high_N = log_ratio_N - NORMAL_97_5 * error_N, log_ratio_N + NORMAL_97_5 * error_N
+        return RateRatios(a, b, log_ratio_N, low_N, high_N, _p_values(counts, a, b))
 
 
 def _log_ratio(a: TextSums, b: TextSums) -> tuple[Floats, Floats]:
@@ -337,19 +324,16 @@ TOKENS_BEFORE, TOKENS_AFTER = 24, 40
 """Tokens of an example around its peak."""
 
 
-class _Sums(NamedTuple):
-    """Active tokens and summed activations by key, the document times N plus the expert."""
+Sums = tuple[Ints, Ints, Floats]
+"""Keys (the document times N plus the expert), their active tokens and their summed activations; each [P]."""
 
-    key_P: Ints
-    count_P: Ints
-    activation_P: Floats
 
-    def merged(self) -> Self:
-        """Sum the values of equal keys."""
-        keys, inverse_P = np.unique(self.key_P, return_inverse=True)
-        counts = np.bincount(inverse_P, self.count_P, len(keys)).astype(np.int64)
-        activations: Floats = np.bincount(inverse_P, self.activation_P, len(keys)).astype(np.float64)
-        return type(self)(keys, counts, activations)
+def _merged(*parts: Sums) -> Sums:
+    """Sum the values of equal keys."""
+    key_P, count_P, activation_P = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    keys, inverse_P = np.unique(key_P, return_inverse=True)
+    counts = np.bincount(inverse_P, count_P, len(keys)).astype(np.int64)
+    return keys, counts, np.bincount(inverse_P, activation_P, len(keys)).astype(np.float64)
 
 
 class TextCounter:
@@ -360,7 +344,7 @@ class TextCounter:
         self.num_experts = num_experts
         # Sequences of similar length share a batch, so that little of it is padding.
         self._order = np.argsort([-len(ids) for ids in text.sequences], kind="stable")
-        self._parts: list[_Sums] = []
+        self._parts: list[Sums] = []
         self._statistics = ExpertStatistics(num_experts)
         self._top = TopExamples(num_experts, max(config.examples, 1), 0, config.seed)
         self._selected: SelectedExamples | None = None
@@ -389,15 +373,13 @@ class TextCounter:
                 self._top.prune(self._statistics)
             unit_P = self.units[self._order[pairs.sequence]].astype(np.int64)
             keys_P: Ints = unit_P * self.num_experts + pairs.expert.astype(np.int64)
-            sums = _Sums(keys_P, np.ones(len(keys_P), np.int64), pairs.activation.astype(np.float64))
-            self._parts.append(sums.merged())
+            self._parts.append(_merged((keys_P, np.ones_like(keys_P), pairs.activation.astype(np.float64))))
             yield int(counts_SL.sum())
 
-    def counts(self) -> tuple[Ints, _Sums]:
+    def counts(self) -> tuple[Ints, Sums]:
         """Return the number of tokens of each document, [D], and the sums of all documents."""
         lengths = np.array([len(ids) - 1 for ids in self.text.sequences])
-        summed = _Sums._make(np.concatenate(fields) for fields in zip(*self._parts, strict=True)).merged()
-        return np.bincount(self.units, lengths).astype(np.int64), summed
+        return np.bincount(self.units, lengths).astype(np.int64), _merged(*self._parts)
 
     def examples(self, expert: int) -> Iterator[ContrastExample]:
         """Yield the strongest examples of an expert."""
@@ -462,15 +444,10 @@ def _compared(run: Run, config: ContrastConfig, unit: Unit, sides: Sequence[Text
     """Compare routed texts. Errors as ``contrast``."""
     (tokens_a, a), (tokens_b, b) = (side.counts() for side in sides)
     num_experts = run.layer.config.num_experts
-    key_P = np.concatenate([a.key_P, b.key_P + len(tokens_a) * num_experts])  # documents of b follow those of a
-    counts = DocumentCounts(
-        tokens_D=np.concatenate([tokens_a, tokens_b]),
-        document_P=key_P // num_experts,
-        expert_P=key_P % num_experts,
-        count_P=np.concatenate([a.count_P, b.count_P]),
-        activation_P=np.concatenate([a.activation_P, b.activation_P]),
-        num_experts=num_experts,
-    )
+    b = (b[0] + len(tokens_a) * num_experts, *b[1:])  # documents of b follow those of a
+    key_P, *sums = map(np.concatenate, zip(a, b, strict=True))
+    document_P, expert_P = np.divmod(key_P, num_experts)
+    counts = DocumentCounts(np.concatenate([tokens_a, tokens_b]), document_P, expert_P, *sums, num_experts)
     in_a_D = np.arange(len(counts.tokens_D)) < len(tokens_a)
     ratios = rate_ratios(counts, in_a_D)
     is_tested_N = ratios.enough(config.min_tokens, config.min_units)

@@ -12,6 +12,7 @@ measured experts, I input width, O output width.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import IndexRecord, MeasurementRecord, RecurrenceRecord, RunRecord
 from mxd.trainer.storage.run import Run
@@ -40,60 +41,36 @@ from mxd.trainer.utils.bootstrap import Bootstrap, Floats
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 
+@dataclass(frozen=True, eq=False)
 class Firing:
     """Gate activations and mean outputs of all experts of a layer over a text."""
 
-    def __init__(self, layer: SparseLayer) -> None:
-        self._layer = layer
-        self._parts: list[Routing] = []
-        self._output_NO = torch.zeros(layer.config.num_experts, layer.config.output_width)
-
-    @torch.no_grad()
-    def add(self, x_TI: Tensor) -> None:
-        """Route a batch of tokens. The outputs of an expert are summed over its active tokens."""
-        routing = self._layer.route(x_TI)
-        dense_TM = self._layer.dense_output(x_TI)
-        for column in range(routing.indices_TK.shape[1]):
-            single = Routing(routing.activations_TK[:, column, None], routing.indices_TK[:, column, None])
-            self._output_NO.index_add_(
-                0, single.indices_TK[:, 0].cpu(), self._layer.contribution(dense_TM, single).cpu()
-            )
-        self._parts.append(Routing(*(part.cpu() for part in routing)))
+    routing: Routing
+    """Routing of all tokens, on the CPU."""
+    direction_NO: Tensor
+    """Mean output of each expert, with norm 1."""
 
     @property
     def num_experts(self) -> int:
-        """Number of experts N."""
-        return len(self._output_NO)
+        return len(self.direction_NO)
 
-    @property
-    def routing(self) -> Routing:
-        """Routing of all tokens."""
-        return Routing(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
-
-    @property
+    @cached_property
     def active_N(self) -> Tensor:
         """Number of active tokens of each expert."""
-        routing = self.routing
-        return torch.bincount(routing.indices_TK[routing.activations_TK > 0], minlength=self.num_experts)
+        activations_TK, indices_TK = self.routing
+        return torch.bincount(indices_TK[activations_TK > 0], minlength=self.num_experts)
 
-    @property
-    def direction_NO(self) -> Tensor:
-        """Mean output of each expert, with norm 1."""
-        return torch.nn.functional.normalize(self._output_NO, dim=1)
-
-    @property
+    @cached_property
     def norm_N(self) -> Tensor:
         """Norm of each expert's gate activations over the text; tiny instead of 0 for those that never fire."""
-        routing = self.routing
         squares_N = torch.zeros(self.num_experts)
-        squares_N.index_add_(0, routing.indices_TK.reshape(-1), routing.activations_TK.reshape(-1).square().float())
+        squares_N.index_add_(0, self.routing.indices_TK.reshape(-1), self.routing.activations_TK.reshape(-1).square())
         return squares_N.sqrt().clamp_min(1e-12)
 
     def dense(self, length: int) -> Iterator[Tensor]:
         """Yield the gate activations of all experts, [L, N], for each sequence of ``length`` tokens."""
         for activations_LK, indices_LK in zip(*(part.split(length) for part in self.routing), strict=True):
-            dense_LN = torch.zeros(len(indices_LK), self.num_experts)
-            yield dense_LN.scatter_add_(1, indices_LK, activations_LK.float())
+            yield torch.zeros(len(indices_LK), self.num_experts).scatter_add_(1, indices_LK, activations_LK)
 
 
 def sums_per_sequence(
@@ -117,20 +94,6 @@ DENSITY_BINS = 10
 TOKENS_AT_ONCE = 4096
 
 
-@dataclass(frozen=True)
-class _Measurement:
-    """Parts that the comparisons with all other runs share."""
-
-    own: Firing
-    measured_E: Tensor
-    """Experts of the run with enough active tokens."""
-    length: int
-    """Number of tokens L per sequence."""
-    generator: np.random.Generator
-    over_experts: Bootstrap
-    over_sequences: Bootstrap
-
-
 def measure_recurrence(
     run: Run,
     others: Sequence[Run],
@@ -140,38 +103,58 @@ def measure_recurrence(
 ) -> Recurrence:
     """Compare the experts of ``run`` with those of other runs of the same layer. Raises UserError if the runs replace
     different layers, the text is too short, or no expert is active often enough."""
-    firings, length = _collect((run, *others), config, language_model, callbacks)
-    active_N, tokens = firings[0].active_N, len(firings[0].routing.indices_TK)
-    measured_E = (active_N >= config.min_tokens).nonzero().squeeze(1)
+    (own, *firings), length = _collect((run, *others), config, language_model, callbacks)
+    tokens = len(own.routing.indices_TK)
+    measured_E = (own.active_N >= config.min_tokens).nonzero().squeeze(1)
     if not len(measured_E):
         raise UserError(f"No expert of '{run.name}' is active on {config.min_tokens} tokens. Read more tokens.")
-    measurement = _Measurement(
-        own=firings[0],
-        measured_E=measured_E,
-        length=length,
-        generator=np.random.default_rng(config.seed),
-        over_experts=Bootstrap(len(measured_E), config.resamples, config.seed),
-        over_sequences=Bootstrap(tokens // length, config.resamples, config.seed),
-    )
-    compared = [_compare(measurement, other, each.name) for each, other in zip(others, firings[1:], strict=True)]
-    experts = tuple(
-        ExpertRecurrence(expert, int(active_N[expert]), matches)
-        for expert, matches in zip(
-            measured_E.tolist(), zip(*(matches for _, matches in compared), strict=True), strict=True
+    generator, active_E = np.random.default_rng(config.seed), own.active_N[measured_E]
+    over_experts = Bootstrap(len(measured_E), config.resamples, config.seed)
+    over_sequences = Bootstrap(tokens // length, config.resamples, config.seed)
+
+    def compared(other: Firing, name: str) -> tuple[RunRecurrence, list[Match]]:
+        # Whole turns would leave every token at its position in the sequence, and positions are what some experts read.
+        shifts = generator.integers(tokens // 4, 3 * tokens // 4, size=2)
+        best_E, match_E, mutual_E = _best_matches(own, other, 0, measured_E)
+        chance_E, _, _ = _best_matches(own, other, int(shifts[0]), measured_E)
+        shuffled_E, shuffled_match_E, shuffled_mutual_E = _best_matches(own, other, int(shifts[1]), measured_E)
+        # The percentile of the shuffled cosines among experts with a similar number of active tokens.
+        level_E = torch.empty_like(chance_E)
+        for experts_B in active_E.argsort().tensor_split(min(DENSITY_BINS, len(active_E))):
+            level_E[experts_B] = chance_E[experts_B].quantile(FIRING_PERCENTILE)
+        random_E = torch.from_numpy(generator.permutation(match_E.numpy()))
+        writing_E, random_writing_E, shuffled_writing_E = (
+            (own.direction_NO[measured_E] * other.direction_NO[partner_E]).sum(1)
+            for partner_E in (match_E, random_E, shuffled_match_E)
         )
+        writing_level = random_writing_E.quantile(WRITING_PERCENTILE)
+        above_E = (best_E > level_E) & (writing_E > writing_level)
+        by_chance_E = (shuffled_E > level_E) & (shuffled_writing_E > writing_level) & shuffled_mutual_E
+        summary = RunRecurrence(
+            run=name,
+            found_again=over_experts.mean((above_E & mutual_E).double().numpy()),
+            above_chance=above_E.double().mean().item(),
+            chance=by_chance_E.double().mean().item(),
+            firing_cosine=best_E.median().item(),
+            chance_firing_cosine=chance_E.median().item(),
+            writing_cosine=writing_E.median().item(),
+            chance_writing_cosine=random_writing_E.median().item(),
+        )
+        low_E, high_E = over_sequences.cosines(*sums_per_sequence(own, other, measured_E, match_E, length))
+        columns_E = (match_E, best_E, writing_E, low_E, high_E, level_E, writing_level.expand(len(match_E)), mutual_E)
+        return summary, [Match(name, *each) for each in zip(*(it.tolist() for it in columns_E), strict=True)]
+
+    summaries, matches = zip(
+        *(compared(other, it.name) for it, other in zip(others, firings, strict=True)), strict=True
     )
+    rows = zip(measured_E.tolist(), active_E.tolist(), zip(*matches, strict=True), strict=True)
+    experts = tuple(ExpertRecurrence(*row) for row in rows)
     in_all_E = np.array([float(each.found_in == len(others)) for each in experts])
-    return Recurrence(
-        run=run.name,
-        num_experts=firings[0].num_experts,
-        tokens=tokens,
-        min_tokens=config.min_tokens,
-        runs=tuple(summary for summary, _ in compared),
-        found_in_all=measurement.over_experts.mean(in_all_E),
-        experts=experts,
-    )
+    found_in_all = over_experts.mean(in_all_E)
+    return Recurrence(run.name, own.num_experts, tokens, config.min_tokens, summaries, found_in_all, experts)
 
 
+@torch.no_grad()
 def _collect(
     runs: Sequence[Run], config: RecurrenceConfig, language_model: LanguageModel, callbacks: Callbacks
 ) -> tuple[list[Firing], int]:
@@ -186,55 +169,27 @@ def _collect(
                 "Choose runs of one layer."
             )
     layers = [run.layer.to(language_model.device_of(layer)) for run in runs]
-    firings = [Firing(each) for each in layers]
+    sums = [torch.zeros(each.config.num_experts, each.config.output_width) for each in layers]
+    parts: list[list[Routing]] = [[] for _ in layers]
     stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "sampled")
     ids_SL = torch.from_numpy(np.stack(list(stream))).long()
     for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):
         callbacks.check_cancelled()
         activations = language_model.capture(layer, part_SL)
-        for each, firing in zip(layers, firings, strict=True):
-            firing.add(activations.inputs_for(each).float())
+        for each, sums_NO, routings in zip(layers, sums, parts, strict=True):
+            x_TI = activations.inputs_for(each).float()
+            routing, dense_TM = each.route(x_TI), each.dense_output(x_TI)
+            for column in range(routing.indices_TK.shape[1]):
+                single = Routing(*(values_TK[:, column, None] for values_TK in routing))
+                sums_NO.index_add_(0, single.indices_TK[:, 0].cpu(), each.contribution(dense_TM, single).cpu())
+            routings.append(Routing(routing.activations_TK.float().cpu(), routing.indices_TK.cpu()))
         done = min((number + 1) * SEQUENCES_PER_FORWARD, len(ids_SL)) * ids_SL.shape[1]
         callbacks.on_progress(done, ids_SL.numel(), f"{len(runs)} runs")
+    firings = [
+        Firing(Routing(*map(torch.cat, zip(*routings, strict=True))), torch.nn.functional.normalize(sums_NO, dim=1))
+        for sums_NO, routings in zip(sums, parts, strict=True)
+    ]
     return firings, ids_SL.shape[1]
-
-
-def _compare(measurement: _Measurement, other: Firing, name: str) -> tuple[RunRecurrence, list[Match]]:
-    own, measured_E, generator = measurement.own, measurement.measured_E, measurement.generator
-    tokens = len(own.routing.indices_TK)
-    # Whole turns would leave every token at its position within the sequence, and positions are what some experts read.
-    shifts = generator.integers(tokens // 4, 3 * tokens // 4, size=2)
-    best_E, match_E, mutual_E = _best_matches(own, other, 0, measured_E)
-    chance_E, _, _ = _best_matches(own, other, int(shifts[0]), measured_E)
-    shuffled_E, shuffled_match_E, shuffled_mutual_E = _best_matches(own, other, int(shifts[1]), measured_E)
-    # The percentile of the shuffled cosines among experts with a similar number of active tokens.
-    level_E, active_E = torch.empty_like(chance_E), own.active_N[measured_E]
-    for experts_B in active_E.argsort().tensor_split(min(DENSITY_BINS, len(active_E))):
-        level_E[experts_B] = chance_E[experts_B].quantile(FIRING_PERCENTILE)
-    random_E = torch.from_numpy(generator.permutation(match_E.numpy()))
-    writing_E, random_writing_E, shuffled_writing_E = (
-        (own.direction_NO[measured_E] * other.direction_NO[partner_E]).sum(1)
-        for partner_E in (match_E, random_E, shuffled_match_E)
-    )
-    writing_level = random_writing_E.quantile(WRITING_PERCENTILE)
-    above_E = (best_E > level_E) & (writing_E > writing_level)
-    by_chance_E = (shuffled_E > level_E) & (shuffled_writing_E > writing_level) & shuffled_mutual_E
-    summary = RunRecurrence(
-        run=name,
-        found_again=measurement.over_experts.mean((above_E & mutual_E).double().numpy()),
-        above_chance=above_E.double().mean().item(),
-        chance=by_chance_E.double().mean().item(),
-        firing_cosine=best_E.median().item(),
-        chance_firing_cosine=chance_E.median().item(),
-        writing_cosine=writing_E.median().item(),
-        chance_writing_cosine=random_writing_E.median().item(),
-    )
-    low_E, high_E = measurement.over_sequences.cosines(
-        *sums_per_sequence(own, other, measured_E, match_E, measurement.length)
-    )
-    columns_E = (match_E, best_E, writing_E, low_E, high_E, level_E, writing_level.expand(len(match_E)), mutual_E)
-    values = zip(*(column_E.tolist() for column_E in columns_E), strict=True)
-    return summary, [Match(name, *each) for each in values]
 
 
 def _best_matches(own: Firing, other: Firing, shift: int, measured_E: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -258,7 +213,7 @@ def _products(own: Routing, other: Routing, shift: int, count: int, other_count:
         part = slice(first, first + TOKENS_AT_ONCE)
         pair_TKK = own.indices_TK[part, :, None] * other_count + indices_TK[part, None]
         product_TKK = own.activations_TK[part, :, None] * activations_TK[part, None]
-        sums_P.index_add_(0, pair_TKK.reshape(-1), product_TKK.reshape(-1).float())
+        sums_P.index_add_(0, pair_TKK.reshape(-1), product_TKK.reshape(-1))
     return sums_P.reshape(count, other_count)
 
 
