@@ -94,10 +94,10 @@ def every_expert(language_model: LanguageModel, runs: list[Run], config: Circuit
     circuit = trace(language_model, runs, config)
     layers = layers_of(language_model, runs)
     reading = read_circuit(language_model, runs, config)
-    measuring = Measuring(language_model, layers, reading, config.errors)
+    measuring = Measuring(reading, layers, config.errors)
     places = sorted(measuring.active)
     values = measuring.run([Without(), *(Without(frozenset([place])) for place in places)])[:, 0]
-    forward = differentiable_forward(language_model, layers, reading)
+    forward = differentiable_forward(reading, layers)
     value_1 = reading.with_token(forward).value(forward)
     gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
     experts = active_experts(forward, {layer: it[0] for layer, it in zip(layers, gradients, strict=True)})

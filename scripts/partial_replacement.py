@@ -25,7 +25,6 @@ from mxd.trainer.evaluation.evaluate import (
     OutputFunction,
     constant_output,
     layer_outputs,
-    loss_increases,
     measure_losses,
 )
 from mxd.trainer.evaluation.metrics import collect_statistics
@@ -63,10 +62,10 @@ def measured(evaluator: Evaluator, run: Run, parts: list[float]) -> list[dict[st
     for part in parts:
         interventions += [{layer: mixed_with_mlp(functions[name], part)} for name in ("replaced", "frozen")]
     losses = measure_losses(evaluator, interventions)
-    mean_S = loss_increases(losses, 1)
+    mean_S = losses.increase(1)
     rows: list[dict[str, object]] = []
     for number, part in enumerate(parts):
-        replaced_S, frozen_S = loss_increases(losses, 2 + 2 * number), loss_increases(losses, 3 + 2 * number)
+        replaced_S, frozen_S = losses.increase(2 + 2 * number), losses.increase(3 + 2 * number)
         increase, share = bootstrap.mean(replaced_S), bootstrap.ratio(frozen_S, mean_S)
         rows.append({"run": run.name, "part": part, "loss_increase": asdict(increase), "routing_share": asdict(share)})
     return rows

@@ -121,7 +121,7 @@ class Study:
     def effects(self, text: int) -> dict[str, Tensor]:
         """Derivative of the text's mean log-probability per token with respect to one unit of each expert, by run."""
         reading = read_target(self.lm, self.start, ContinuationTarget(text=self.lm.tokenizer.decode(self.ids(text))))
-        forward = differentiable_forward(self.lm, self.layers, reading)
+        forward = differentiable_forward(reading, self.layers)
         value_1 = reading.value(forward) / (len(reading.ids) - 1)
         gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in self.layers])
         found = {}

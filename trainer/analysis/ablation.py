@@ -63,7 +63,6 @@ class SampledExamples(NamedTuple):
     """Number of the expert's active tokens that the example represents."""
 
     def select(self, chosen_P: Ints) -> "SampledExamples":
-        """Return some of the examples, chosen by index."""
         return SampledExamples._make(column[chosen_P] for column in self)
 
 
@@ -112,14 +111,12 @@ def select_experts(
 
 
 def group_by_sequence(examples: SampledExamples) -> Iterator[tuple[int, Ints]]:
-    """Yield each sequence with the indices of its examples."""
     order = np.argsort(examples.sequence, kind="stable")
     numbers, starts = np.unique(examples.sequence[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
 
 
 def read_sequences(session: Session, run: RunRecord) -> dict[int, list[int]]:
-    """Read the token ids of every stored sequence."""
     query = select(SequenceRecord.sequence, SequenceRecord.token_ids).where(SequenceRecord.run_id == run.id)
     return {number: np.frombuffer(ids, "<u4").tolist() for number, ids in session.execute(query)}
 
@@ -165,7 +162,7 @@ def share_sequences(
     taken_M = sorted_P[(np.cumsum(found_N) - found_N)[expert_M] + rank_M]
     kept = examples.select(np.flatnonzero(~enough_N[examples.expert]))
     drawn = SampledExamples(expert_M, sequence_P[taken_M], position_P[taken_M], np.ones(len(taken_M)))
-    joined = SampledExamples(*map(np.concatenate, zip(kept, drawn, strict=True)))
+    joined = SampledExamples(*(np.concatenate(columns) for columns in zip(kept, drawn, strict=True)))
     return joined.select(np.argsort(joined.expert, kind="stable"))
 
 
@@ -287,7 +284,7 @@ def measure_interventions(
     log_p_M = rises[0].gather(1, next_M.clamp_min(0).unsqueeze(1))[:, 0] - normaliser_M
     loss_M = -log_p_M.masked_fill(next_M < 0, float("nan"))
     measured = (added.share_M, added.contribution_MO, added_MW, original_MW.float())
-    return InterventionEffects(loss_M, *divergences, *measured)
+    return InterventionEffects._make((loss_M, *divergences, *measured))
 
 
 def _normaliser_and_kl(p_MV: Tensor, rise_MV: Tensor) -> tuple[Tensor, Tensor]:
@@ -462,7 +459,6 @@ def ablation_in_steps(
 
 
 def _write(session: Session, run_id: int, config: AblationConfig, rows: Sequence[dict[str, Any]]) -> None:
-    """Replace the stored results of the measured experts."""
     chosen = config.experts
     delete_ablations(session, run_id, [row["expert"] for row in rows] if chosen else None)
     earlier = session.get(MeasurementRecord, (run_id, "ablate"))

@@ -100,7 +100,6 @@ class TextSums(NamedTuple):
 
     @classmethod
     def of(cls, counts: DocumentCounts, chosen_D: Mask) -> Self:
-        """Sum over the chosen documents."""
         tokens_D = counts.tokens_D[chosen_D].astype(np.float64)
         chosen_P, count_P = chosen_D[counts.document_P], counts.count_P
         return cls(
@@ -145,29 +144,29 @@ def rate_ratios(counts: DocumentCounts, in_a_D: Mask) -> RateRatios:
     """Compare the documents of text A with all others. Both texts need at least one document."""
     a, b = TextSums.of(counts, in_a_D), TextSums.of(counts, ~in_a_D)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_ratio_N, error_N = _log_ratio(a, b)
+        active_N = a.active_N + b.active_N
+        density_N, dispersion_N = active_N / (a.tokens + b.tokens), (a.variance() + b.variance()) / active_N
+        log_density, variance = [], []
+        for text in (a, b):
+            raised_N = text.active_N + HALF_TOKEN
+            log_density.append(np.log(raised_N / (text.tokens + HALF_TOKEN / density_N)))
+            variance.append(np.maximum(text.variance() / raised_N**2, dispersion_N / raised_N))
+        log_ratio_N, error_N = log_density[0] - log_density[1], np.sqrt(variance[0] + variance[1])
         low_N, high_N = log_ratio_N - NORMAL_97_5 * error_N, log_ratio_N + NORMAL_97_5 * error_N
         return RateRatios(a, b, log_ratio_N, low_N, high_N, _p_values(counts, a, b))
-
-
-def _log_ratio(a: TextSums, b: TextSums) -> tuple[Floats, Floats]:
-    """Log ratio of the densities and its standard error, [N] each."""
-    active_N = a.active_N + b.active_N
-    density_N = active_N / (a.tokens + b.tokens)
-    dispersion_N = (a.variance() + b.variance()) / active_N
-    log_density, variance = [], []
-    for text in (a, b):
-        raised_N = text.active_N + HALF_TOKEN
-        log_density.append(np.log(raised_N / (text.tokens + HALF_TOKEN / density_N)))
-        variance.append(np.maximum(text.variance() / raised_N**2, dispersion_N / raised_N))
-    return log_density[0] - log_density[1], np.sqrt(variance[0] + variance[1])
 
 
 def _p_values(counts: DocumentCounts, a: TextSums, b: TextSums) -> Floats:
     """Two-sided p-values of the random assignment of documents, [N]; 1 if it has no variance."""
     n, size_a, size_b = a.documents + b.documents, a.documents, b.documents
     density_N = (a.active_N + b.active_N) / (a.tokens + b.tokens)
-    squared_N, cubed_N = _residual_moments(counts, density_N)
+    # Sums of the second and third power of y - p m over all documents.
+    y_P, m_D, p_N = counts.count_P.astype(np.float64), counts.tokens_D.astype(np.float64), density_N
+    m_P = m_D[counts.document_P]
+    squared_N = counts.sums(y_P**2) - 2 * p_N * counts.sums(y_P * m_P) + p_N**2 * (m_D**2).sum()
+    squared_N = np.maximum(squared_N, 0.0)
+    cubed_N = counts.sums(y_P**3) - 3 * p_N * counts.sums(y_P**2 * m_P) + 3 * p_N**2 * counts.sums(y_P * m_P**2)
+    cubed_N = cubed_N - p_N**3 * (m_D**3).sum()
     variance_N = size_a * size_b / (n * (n - 1)) * squared_N
     third_N = size_a * size_b * (size_b - size_a) / (n * (n - 1) * max(n - 2, 1)) * cubed_N
     z_N = (a.active_N - density_N * a.tokens) / np.sqrt(variance_N)
@@ -176,20 +175,6 @@ def _p_values(counts: DocumentCounts, a: TextSums, b: TextSums) -> Floats:
     p_value_N = np.ones(len(z_N))
     p_value_N[is_known_N] = pearson3_p_values(z_N[is_known_N], skewness_N[is_known_N])
     return p_value_N
-
-
-def _residual_moments(counts: DocumentCounts, p_N: Floats) -> tuple[Floats, Floats]:
-    """Sums of the second and third power of y - p m over all documents, [N] each."""
-    y_P, m_D = counts.count_P.astype(np.float64), counts.tokens_D.astype(np.float64)
-    m_P = m_D[counts.document_P]
-    squared_N = counts.sums(y_P**2) - 2 * p_N * counts.sums(y_P * m_P) + p_N**2 * (m_D**2).sum()
-    cubed_N = (
-        counts.sums(y_P**3)
-        - 3 * p_N * counts.sums(y_P**2 * m_P)
-        + 3 * p_N**2 * counts.sums(y_P * m_P**2)
-        - p_N**3 * (m_D**3).sum()
-    )
-    return np.maximum(squared_N, 0.0), cubed_N
 
 
 def pearson3_p_values(z: Floats, skewness: Floats) -> Floats:
@@ -253,7 +238,6 @@ def text_of_kind(config: TextConfig, kind: str, kind_column: str, seed: int) -> 
 
 
 def shuffled(texts: Sequence[str], seed: int) -> list[str]:
-    """Return the texts in random order."""
     return random.Random(seed).sample(texts, len(texts))
 
 
@@ -269,7 +253,6 @@ class TokenizedText:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens without start tokens."""
         return sum(map(len, self.sequences)) - len(self.sequences)
 
 
@@ -329,7 +312,6 @@ Sums = tuple[Ints, Ints, Floats]
 
 
 def _merged(*parts: Sums) -> Sums:
-    """Sum the values of equal keys."""
     key_P, count_P, activation_P = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     keys, inverse_P = np.unique(key_P, return_inverse=True)
     counts = np.bincount(inverse_P, count_P, len(keys)).astype(np.int64)
@@ -382,7 +364,6 @@ class TextCounter:
         return np.bincount(self.units, lengths).astype(np.int64), _merged(*self._parts)
 
     def examples(self, expert: int) -> Iterator[ContrastExample]:
-        """Yield the strongest examples of an expert."""
         selected = self._selected = self._selected or self._top.prune(self._statistics)
         rows = slice(*np.searchsorted(selected.expert, [expert, expert + 1]))
         for index in range(rows.start, min(rows.stop, rows.start + self._max_examples)):
@@ -445,9 +426,9 @@ def _compared(run: Run, config: ContrastConfig, unit: Unit, sides: Sequence[Text
     (tokens_a, a), (tokens_b, b) = (side.counts() for side in sides)
     num_experts = run.layer.config.num_experts
     b = (b[0] + len(tokens_a) * num_experts, *b[1:])  # documents of b follow those of a
-    key_P, *sums = map(np.concatenate, zip(a, b, strict=True))
-    document_P, expert_P = np.divmod(key_P, num_experts)
-    counts = DocumentCounts(np.concatenate([tokens_a, tokens_b]), document_P, expert_P, *sums, num_experts)
+    key_P, count_P, activation_P = (np.concatenate(columns) for columns in zip(a, b, strict=True))
+    tokens_D, (document_P, expert_P) = np.concatenate([tokens_a, tokens_b]), np.divmod(key_P, num_experts)
+    counts = DocumentCounts(tokens_D, document_P, expert_P, count_P, activation_P, num_experts)
     in_a_D = np.arange(len(counts.tokens_D)) < len(tokens_a)
     ratios = rate_ratios(counts, in_a_D)
     is_tested_N = ratios.enough(config.min_tokens, config.min_units)

@@ -9,9 +9,9 @@ Shapes: G groups of edits, one row each; S read positions, V vocabulary, P token
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, get_args
 
@@ -19,7 +19,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.analysis.effects import Change, Forward, Reading, changed_forward, edited_mlps, layers_of, read_target
+from mxd.trainer.analysis.effects import (
+    Change,
+    Forward,
+    Layers,
+    Reading,
+    changed_forward,
+    edited_mlps,
+    layers_of,
+    read_target,
+)
 from mxd.trainer.analysis.results import Ability, AbilityKind, EditPrice, PriceOnText
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget
@@ -30,7 +39,6 @@ from mxd.trainer.inference.units import Units, all_units
 from mxd.trainer.language_model.mlp_hooks import LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import text_ids
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, Steps, completed
@@ -43,8 +51,6 @@ MAX_BATCH_TOKENS = 1024
 
 
 class AbilityItem(NamedTuple):
-    """A prompt with a right and a wrong continuation."""
-
     kind: AbilityKind
     prompt: str
     right: str
@@ -64,7 +70,7 @@ class EditedPasses:
 
     language_model: LanguageModel
     runs: Sequence[Run]
-    layers: Mapping[int, SparseLayer]
+    layers: Layers
     units: Units
     """Units by run, from ``all_units``."""
     callbacks: Callbacks
@@ -100,11 +106,13 @@ class EditedPasses:
             edited = {edit.run for group in part for edit in group}
             layers = {run.config.layer: self.layers[run.config.layer] for run in self.runs if run.name in edited}
             functions = edited_mlps(layers, "kept", self.change(part))
-            yield changed_forward(self.language_model, layers, reading, functions, len(part), min(layers, default=0))
+            yield changed_forward(reading, layers, functions, len(part), min(layers, default=0))
 
     def change(self, groups: Sequence[Sequence[Edit]]) -> Change:
-        """Adds what each row's edits add."""
-        plans = [edit_plans(self.runs, group, self._every_unit) for group in groups]
+        # The saved unit of every expert, otherwise 1, as ``edit_units`` decides.
+        saved = {run.name: (self.units.get(run.name, {}), range(run.layer.config.num_experts)) for run in self.runs}
+        units = {run: {each: known.get(each) or 1.0 for each in experts} for run, (known, experts) in saved.items()}
+        plans = [edit_plans(self.runs, group, units) for group in groups]
 
         def change(layer: int, layer_pass: LayerPass) -> Tensor | None:
             own = [plan[layer] for plan in plans]
@@ -115,17 +123,6 @@ class EditedPasses:
             return layer_pass.contribution(edit_routing(own, row_P, layer_pass.routing))
 
         return change
-
-    @cached_property
-    def _every_unit(self) -> Units:
-        """Unit of every expert, otherwise 1, as ``edit_units`` decides."""
-        return {
-            run.name: {
-                expert: self.units.get(run.name, {}).get(expert) or 1.0
-                for expert in range(run.layer.config.num_experts)
-            }
-            for run in self.runs
-        }
 
 
 def units_of(run: Run, units: Units) -> Tensor:
@@ -139,10 +136,8 @@ def unrelated_readings(language_model: LanguageModel, run: Run, texts: Sequence[
     start, tokenizer = prompt_ids(language_model, "", start_token=run.config.text.start_token), language_model.tokenizer
     most = min(UNRELATED_TOKENS, language_model.max_tokens - len(start))
     ids = [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:most] for text in texts]
-    return [
-        Reading(ContinuationTarget(text=text), (*start, *each), len(start), {})
-        for text, each in zip(texts, ids, strict=True)
-    ]
+    targets = zip((ContinuationTarget(text=text) for text in texts), ids, strict=True)
+    return [Reading(language_model, target, (*start, *each), len(start), {}) for target, each in targets]
 
 
 def check_priced(edits: Sequence[Edit]) -> None:

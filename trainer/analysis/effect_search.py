@@ -24,7 +24,15 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.analysis.edit_price import RANDOM_GROUPS, EditedPasses, units_of, unrelated_readings
-from mxd.trainer.analysis.effects import Forward, Reading, differentiable_forward, gradients_of, layers_of, read_target
+from mxd.trainer.analysis.effects import (
+    Forward,
+    Layers,
+    Reading,
+    differentiable_forward,
+    gradients_of,
+    layers_of,
+    read_target,
+)
 from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
@@ -111,7 +119,7 @@ def activation_prices(
         generator, tokens = torch.Generator().manual_seed(0), 0
         for reading in unrelated_readings(language_model, runs[0], texts):
             callbacks.check_cancelled()
-            forward = differentiable_forward(language_model, missing, reading)
+            forward = differentiable_forward(reading, missing)
             log_p_SV = forward.logits_BSV[0].log_softmax(-1)
             tokens += len(log_p_SV)
             for _ in range(SIGNS):
@@ -138,7 +146,7 @@ def saved_prices(run: Run) -> Tensor | None:
     return torch.tensor([run.prices[each] for each in experts]) if run.prices.keys() == {*experts} else None
 
 
-def _effects(layers: Mapping[int, SparseLayer], forward: Forward, value_1: Tensor) -> dict[int, Tensor]:
+def _effects(layers: Layers, forward: Forward, value_1: Tensor) -> dict[int, Tensor]:
     """``expert_effects`` of each layer on a value of a pass, on the CPU."""
     gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
     return {
@@ -149,8 +157,6 @@ def _effects(layers: Mapping[int, SparseLayer], forward: Forward, value_1: Tenso
 
 @dataclass(frozen=True)
 class _State:
-    """The wish under some edits."""
-
     wish: float
     log_odds: float
     """Log-odds of the probability to be reached: of a wanted text or, without any, of no unwanted one."""
@@ -159,7 +165,6 @@ class _State:
 
     @property
     def probability(self) -> float:
-        """The probability to be reached."""
         return math.exp(_log_sigmoid(self.log_odds))
 
     @property
@@ -194,7 +199,6 @@ class _Search(EditedPasses):
         return cls(language_model, chosen, layers, units, callbacks, config, readings)  # type: ignore[arg-type]
 
     def unit_prices(self) -> dict[str, Tensor]:
-        """Predicted price of one unit of each expert, [N], by run."""
         return unit_prices(self.language_model, self.runs, self.units, self.config.unrelated, self.callbacks)
 
     def predicted(self, state: _State, change: float) -> float:
@@ -226,7 +230,7 @@ class _Search(EditedPasses):
                 effects = []
                 for reading in sides[place]:
                     self.callbacks.check_cancelled()
-                    forward = differentiable_forward(self.language_model, self.layers, reading)
+                    forward = differentiable_forward(reading, self.layers)
                     value_1 = reading.value(forward)
                     effects.append(_effects(self.layers, forward, value_1))
                     values[-1][place].append(value_1.detach())
@@ -239,7 +243,6 @@ class _Search(EditedPasses):
         return state, {run.name: totals[run.config.layer] * units_of(run, self.units) for run in self.runs}
 
     def measured(self, groups: Sequence[Sequence[Edit]]) -> list[_State]:
-        """The wish under each group of edits."""
 
         def values(reading: Reading) -> Tensor:
             return torch.cat([reading.value(forward) for forward in self.forwards(reading, groups)])

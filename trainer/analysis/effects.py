@@ -187,11 +187,15 @@ def unchanged(_layer: int, _layer_pass: LayerPass) -> None:
     """Add nothing."""
 
 
+Layers = Mapping[int, SparseLayer]
+"""Sparse layers by the index of their block."""
+
+
 @dataclass(frozen=True, eq=False)
 class Forward:
     """Tensors of a forward pass. With gradients, they are part of one graph."""
 
-    sparse_layers: Mapping[int, SparseLayer]
+    sparse_layers: Layers
     inputs_BTI: Mapping[int, Tensor]
     """Input of each layer's MLP."""
     outputs_BTO: Mapping[int, Tensor]
@@ -219,8 +223,9 @@ class Forward:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A target for a given prompt: where it is read, and which tokens it means."""
+    """A target for a given prompt of a language model: where it is read, and which tokens it means."""
 
+    language_model: LanguageModel
     target: Target
     ids: tuple[int, ...]
     """Token ids of the prompt, then of the continuation."""
@@ -300,13 +305,12 @@ def read_target(language_model: LanguageModel, ids: Sequence[int], target: Targe
                 f"The prompt and its continuation are too long: {len(ids) + len(continuation):,} tokens. "
                 f"{language_model.source} accepts {language_model.max_tokens:,}. Shorten one of them."
             )
-    return Reading(target, (*ids, *continuation), len(ids), layers)
+    return Reading(language_model, target, (*ids, *continuation), len(ids), layers)
 
 
 def differentiable_forward(
-    language_model: LanguageModel,
-    sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
+    sparse_layers: Layers,
     functions: Mapping[int, MlpFunction] | None = None,
     rows: int = 1,
     from_embedding: bool = False,
@@ -321,22 +325,17 @@ def differentiable_forward(
     """
     functions = edited_mlps(sparse_layers, "kept") if functions is None else functions
     with torch.inference_mode(False), torch.enable_grad():
-        return _forward(language_model, sparse_layers, reading, functions, rows, 0, from_embedding)
+        return _forward(reading, sparse_layers, functions, rows, 0, from_embedding)
 
 
 @torch.no_grad()
 def changed_forward(
-    language_model: LanguageModel,
-    sparse_layers: Mapping[int, SparseLayer],
-    reading: Reading,
-    functions: Mapping[int, MlpFunction],
-    rows: int,
-    first: int = 0,
+    reading: Reading, sparse_layers: Layers, functions: Mapping[int, MlpFunction], rows: int, first: int = 0
 ) -> Forward:
     """Forward pass without gradients. The layers before ``first`` are equal in all rows, and computed for one row."""
     with ExitStack() as stack:
-        language_model.linear_kernels.apply(stack)
-        return _forward(language_model, sparse_layers, reading, functions, rows, first)
+        reading.language_model.linear_kernels.apply(stack)
+        return _forward(reading, sparse_layers, functions, rows, first)
 
 
 def gradients_of(value_B: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -363,23 +362,21 @@ def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor
     return slope_TK * routing.activations_TK, routing
 
 
-def edited_mlps(
-    sparse_layers: Mapping[int, SparseLayer], errors: Errors, change: Change = unchanged
-) -> dict[int, MlpFunction]:
+def edited_mlps(sparse_layers: Layers, errors: Errors, change: Change = unchanged) -> dict[int, MlpFunction]:
     """Functions that compute the outputs of MLPs or, with ``errors`` dropped, of the layers, and add ``change``."""
     mode: SteeringMode = "residual" if errors == "kept" else "replace"
     return {layer: EditedMlp(it, partial(change, layer), mode) for layer, it in sparse_layers.items()}
 
 
 def _forward(
-    language_model: LanguageModel,
-    sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
+    sparse_layers: Layers,
     functions: Mapping[int, MlpFunction],
     rows: int,
     first: int,
     from_embedding: bool = False,
 ) -> Forward:
+    language_model = reading.language_model
     inputs, outputs, embeddings = dict[int, Tensor](), dict[int, Tensor](), list[Tensor]()
 
     def record(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
@@ -428,7 +425,13 @@ def expert_map(language_model: LanguageModel, run: Run, expert: int) -> ExpertMa
     if not isinstance(layer, MxD):
         raise UserError(f"The experts of a {run.config.method} are vectors. Only matrices can be decomposed.")
     shares_R, vectors_RO, stable_rank = _singular_directions(layer, expert)
-    directions = _with_tokens(language_model, run.config.layer, shares_R, vectors_RO)
+    directions: tuple[SingularDirection, ...] = ()
+    if len(shares_R):  # with the tokens that each end promotes, by what the block adds if its MLP writes only that
+        ends_RO = torch.cat([vectors_RO, -vectors_RO]).to(language_model.device)
+        logits_RV = language_model.unembed(language_model.additions.of_directions(run.config.layer, ends_RO))
+        ends, count = _largest(language_model, logits_RV - logits_RV.mean(dim=1, keepdim=True)), len(shares_R)
+        rows = zip(shares_R.tolist(), ends[:count], ends[count:], strict=True)
+        directions = tuple(SingularDirection(*row) for row in rows)
     if not layer.mixes_outputs:
         return ExpertMap(stable_rank, directions, (), (), None)
     scaling_O = layer.scaling_NO[expert]
@@ -457,17 +460,3 @@ def _singular_directions(mxd: MxD, expert: int) -> tuple[Tensor, Tensor, float]:
     leading = slice(min(NUM_DIRECTIONS, int((squares_R > 0).sum())))
     largest = float(squares_R[0])
     return squares_R[leading] / squared_norm, vectors_RO[leading], float(squared_norm) / largest if largest > 0 else 0.0
-
-
-def _with_tokens(
-    language_model: LanguageModel, layer: int, shares_R: Tensor, vectors_RO: Tensor
-) -> tuple[SingularDirection, ...]:
-    """The directions with the tokens that each end promotes, by what the block adds if its MLP writes only that."""
-    if not len(shares_R):
-        return ()
-    ends_RO = torch.cat([vectors_RO, -vectors_RO]).to(language_model.device)
-    added_RW = language_model.additions.of_directions(layer, ends_RO)
-    logits_RV = language_model.unembed(added_RW)
-    ends, count = _largest(language_model, logits_RV - logits_RV.mean(dim=1, keepdim=True)), len(shares_R)
-    rows = zip(shares_R.tolist(), ends[:count], ends[count:], strict=True)
-    return tuple(SingularDirection(*row) for row in rows)

@@ -21,7 +21,7 @@ from mxd.trainer.analysis.results import Match, TokenEffect, stored_matches
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_texts
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, IndexRecord, RunRecord, SequenceRecord
@@ -46,6 +46,8 @@ from mxd.trainer.utils.snapshot import (
 TOKENS_AROUND_PEAK = 16
 """Tokens shown on either side of an example's peak in a snapshot."""
 TOP_TOKENS_SHOWN = 8
+STATISTICS = ("density", "mean_activation", "max_activation", "p99", "entropy", "histogram_high")
+"""Fields of an ``Expert`` that are columns of ``ExpertRecord``."""
 
 
 @dataclass(frozen=True)
@@ -174,16 +176,11 @@ def load_expert(session: Session, run: Run, expert_id: int, label: str | None, e
         run=run.name,
         expert=expert_id,
         label=label,
-        density=record.density,
-        mean_activation=record.mean_activation,
-        max_activation=record.max_activation,
-        p99=record.p99,
-        entropy=record.entropy,
+        **{name: getattr(record, name) for name in STATISTICS},
         top_tokens=tuple((_text(run, [token]), count) for token, count in record.top_tokens),
         examples=_read_examples(session, record, run, examples),
         recurrence=stored_matches(session, record.run_id, expert_id),
         histogram=tuple(record.histogram),
-        histogram_high=record.histogram_high,
         promoted=_effects(run, measured.promoted if measured else ()),
         suppressed=_effects(run, measured.suppressed if measured else ()),
     )
@@ -217,8 +214,6 @@ def _text(run: Run, ids: list[int]) -> str:
 
 
 class MeanOutput(NamedTuple):
-    """Mean output of an expert."""
-
     expert: int
     vector_W: Tensor
     """Mean of what the block adds to the residual stream because of the expert, float32 on the CPU."""
@@ -237,18 +232,26 @@ def mean_outputs(
     """Average what a block adds because of each expert, over all active tokens of its stored examples' sequences.
     Raises UserError if the run is not indexed, an expert is unknown or dead, or the language model is another one."""
     check_fits(language_model, run)
-    layer = run.layer.to(language_model.device_of(run.config.layer))
-    means = []
+    index = run.config.layer
+    layer, means = run.layer.to(language_model.device_of(index)), []
     for done, expert in enumerate(experts):
         callbacks.check_cancelled()
-        sequences = _sequences_of(run, expert, database)
-        sums = [_sum_added(language_model, run.config.layer, layer, ids, expert) for ids in sequences]
-        tokens = sum(count for _, count in sums)
+        sums, tokens = list[Tensor](), 0
+        for ids in _sequences_of(run, expert, database):
+            x_TI = language_model.capture(index, torch.tensor([ids])).inputs_for(layer).float()
+            routing = layer.route(x_TI)
+            active_TK = (routing.indices_TK == expert) & (routing.activations_TK > 0)
+            own = Routing(routing.activations_TK * active_TK, routing.indices_TK)
+            output_TO = layer.contribution(layer.dense_output(x_TI), own)
+            added_TW = language_model.additions.of_sequence(index, ids, output_TO)
+            active_T = active_TK.any(1).to(added_TW.device)
+            sums.append(in_float64(added_TW[active_T]).sum(0))
+            tokens += int(active_T.sum())
         if tokens == 0:
             raise UserError(
                 f"Expert {expert} of '{run.name}' is not active on its stored examples. Index the run again."
             )
-        total_W = torch.stack([total for total, _ in sums]).sum(0)
+        total_W = torch.stack(sums).sum(0)
         means.append(MeanOutput(expert, (total_W / tokens).float().cpu(), tokens))
         callbacks.on_progress(done + 1, len(experts), "")
     return means
@@ -270,18 +273,3 @@ def _sequences_of(run: Run, expert: int, database: Engine) -> list[list[int]]:
     if not packed:
         raise UserError(f"Expert {expert} of '{run.name}' is dead: it has no active tokens. Choose another one.")
     return [np.frombuffer(packed[sequence], TOKEN_IDS).tolist() for sequence in sorted(packed)]
-
-
-def _sum_added(
-    language_model: LanguageModel, index: int, layer: SparseLayer, ids: list[int], expert: int
-) -> tuple[Tensor, int]:
-    """Sum over a sequence's active tokens of what block ``index`` adds because of an expert, [W] in float64, and their
-    number."""
-    x_TI = language_model.capture(index, torch.tensor([ids])).inputs_for(layer).float()
-    routing = layer.route(x_TI)
-    active_TK = (routing.indices_TK == expert) & (routing.activations_TK > 0)
-    own = Routing(routing.activations_TK * active_TK, routing.indices_TK)
-    output_TO = layer.contribution(layer.dense_output(x_TI), own)
-    added_TW = language_model.additions.of_sequence(index, ids, output_TO)
-    active_T = active_TK.any(1).to(added_TW.device)
-    return in_float64(added_TW[active_T]).sum(0), int(active_T.sum())

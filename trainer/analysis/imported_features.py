@@ -39,6 +39,7 @@ from mxd.trainer.storage.database.tables import (
     utc_now,
 )
 from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, runs_folder
+from mxd.trainer.storage.run_records import update_record
 from mxd.trainer.utils.files import atomic_directory, atomic_write
 
 T = TypeVar("T", bound=BaseModel)
@@ -55,8 +56,6 @@ class _Row(BaseModel):
 
 
 class FeatureExample(_Row):
-    """Tokens with a feature's activations."""
-
     index: Index = 0
     tokens: Annotated[tuple[Annotated[str, Field(max_length=1000)], ...], Field(min_length=1, max_length=65_535)]
     values: Annotated[tuple[Number, ...], Field(min_length=1, max_length=65_535)]
@@ -73,8 +72,6 @@ class FeatureExample(_Row):
 
 
 class ForeignFeature(_Row):
-    """Statistics of a feature."""
-
     index: Index = Field(validation_alias=AliasChoices("feature_index", "index"))
     frac_nonzero: Annotated[float, Field(ge=0, le=1)] = 0.0
     freq_hist_data_bar_heights: Annotated[tuple[Number, ...], Field(max_length=1000)] = ()
@@ -86,16 +83,12 @@ class ForeignFeature(_Row):
 
 
 class Explanation(_Row):
-    """A label."""
-
     index: Index
     description: Annotated[str, Field(max_length=2000)]
 
 
 @dataclass
 class FeatureSet:
-    """Everything that a folder holds."""
-
     features: dict[int, ForeignFeature] = field(default_factory=dict)
     examples: dict[int, list[FeatureExample]] = field(default_factory=lambda: defaultdict(list))
     labels: dict[int, str] = field(default_factory=dict)
@@ -155,7 +148,6 @@ def _checked(kind: type[T], row: Any, path: Path) -> T:
 
 
 def _lines(folder: Path, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Rows of a kind of files, each with its file."""
     for path in sorted([*(folder / kind).glob("*.jsonl.gz"), *(folder / kind).glob("*.jsonl")]):
         for row in _objects(path, methodcaller("readline", MAX_LINE_BYTES)):
             yield path, row
@@ -199,26 +191,10 @@ def save_features(feature_set: FeatureSet, name: str, source: Path, data: Path, 
         atomic_write(partial / RUN_FILE, config.model_dump_json(indent=1) + "\n")
     run = Run.load(folder, data)
     with writing(database) as session:
-        record = RunRecord(
-            name=config.name,
-            status="finished",
-            language_model=config.language_model,
-            layer=config.layer,
-            method=config.method,
-            activation="relu",
-            num_experts=config.num_experts,
-            k=config.k,
-            **dict.fromkeys(("input_width", "hidden_width", "output_width", "parameters", "seed"), 0),
-            text=config.text.dataset,
-            context_length=config.text.context_length,
-            target_tokens=config.tokens,
-            trained_tokens=config.tokens,
-            config=config.model_dump(mode="json"),
-            started_at=utc_now(),
-            updated_at=utc_now(),
-        )
-        session.add(record)
-        session.flush()
+        widths = dict.fromkeys(("input_width", "hidden_width", "output_width", "parameters"), 0)
+        facts = {"status": "finished", "activation": "relu", "num_experts": config.num_experts, "k": config.k}
+        record = update_record(session, run, config.tokens, **facts, **widths)
+        record.trained_tokens = config.tokens
         _insert_index(session, record, feature_set, vocabulary, run)
     return run
 
@@ -267,17 +243,9 @@ def _insert_index(
     stored = [
         {"sequence": number, "token_ids": np.array(ids, TOKEN_IDS).tobytes()} for ids, number in sequences.items()
     ]
+    untested = {"balanced_accuracy": 0.0, "precision": None, "recall": None, "test_examples": 0}
     labels = [
-        {
-            "expert": index,
-            "labeller": LABELLER,
-            "label": label,
-            "balanced_accuracy": 0.0,
-            "precision": None,
-            "recall": None,
-            "test_examples": 0,
-            "created_at": utc_now(),
-        }
+        {"expert": index, "labeller": LABELLER, "label": label, **untested, "created_at": utc_now()}
         for index, label in feature_set.labels.items()
         if index < record.num_experts
     ]

@@ -197,24 +197,19 @@ def _best_matches(own: Firing, other: Firing, shift: int, measured_E: Tensor) ->
 
     The other layer's activations are shifted by ``shift`` tokens first.
     """
-    cosine_NJ = _products(own.routing, other.routing, shift, own.num_experts, other.num_experts)
+    sums_P = torch.zeros(own.num_experts * other.num_experts)
+    activations_TK, indices_TK = (part.roll(shift, 0) for part in other.routing)
+    for first in range(0, len(indices_TK), TOKENS_AT_ONCE):
+        part = slice(first, first + TOKENS_AT_ONCE)  # only pairs that are active together are visited
+        pair_TKK = own.routing.indices_TK[part, :, None] * other.num_experts + indices_TK[part, None]
+        product_TKK = own.routing.activations_TK[part, :, None] * activations_TK[part, None]
+        sums_P.index_add_(0, pair_TKK.reshape(-1), product_TKK.reshape(-1))
+    cosine_NJ = sums_P.reshape(own.num_experts, other.num_experts)
     cosine_NJ /= own.norm_N[:, None]
     cosine_NJ /= other.norm_N[None]
     best_N, match_N = cosine_NJ.max(dim=1)
     match_E = match_N[measured_E]
     return best_N[measured_E], match_E, cosine_NJ.argmax(dim=0)[match_E] == measured_E
-
-
-def _products(own: Routing, other: Routing, shift: int, count: int, other_count: int) -> Tensor:
-    """Sum over tokens of the product of each pair of gate activations, [N, J]. Only active pairs are visited."""
-    sums_P = torch.zeros(count * other_count)
-    activations_TK, indices_TK = (part.roll(shift, 0) for part in other)
-    for first in range(0, len(indices_TK), TOKENS_AT_ONCE):
-        part = slice(first, first + TOKENS_AT_ONCE)
-        pair_TKK = own.indices_TK[part, :, None] * other_count + indices_TK[part, None]
-        product_TKK = own.activations_TK[part, :, None] * activations_TK[part, None]
-        sums_P.index_add_(0, pair_TKK.reshape(-1), product_TKK.reshape(-1))
-    return sums_P.reshape(count, other_count)
 
 
 def save_recurrence(database: Engine, result: Recurrence, config: RecurrenceConfig) -> bool:

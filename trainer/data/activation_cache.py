@@ -53,8 +53,6 @@ POLL_SECONDS = 0.5
 
 
 class CacheManifest(Config):
-    """Content of ``cache.json``."""
-
     language_model: str
     """Hub name, folder or GGUF file of the language model."""
     language_model_dtype: str

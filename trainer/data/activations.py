@@ -166,8 +166,6 @@ class ActivationBuffer:
 
 @dataclass(frozen=True)
 class LiveActivations:
-    """Buffers from forward passes of a language model."""
-
     language_model: LanguageModel
 
     @property

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, chain, count, pairwise
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -29,12 +30,6 @@ from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.utils.files import explained, one_line
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII)
-
-
-class Status(NamedTuple):
-    """The part of ``os.stat_result`` that readers use."""
-
-    st_size: int
 
 
 class RemoteFile:
@@ -48,13 +43,13 @@ class RemoteFile:
     def __str__(self) -> str:
         return str(self._filesystem.unstrip_protocol(self._path))
 
-    def stat(self) -> Status:
+    def stat(self) -> SimpleNamespace:
         """Size of the file. Raises UserError if the place cannot be read, or does not state the size."""
         with remote_errors(str(self)):
             size = self._filesystem.size(self._path)
         if size is None:  # of a web server that compresses what it sends
             raise UserError(f"The size of {self} is unknown. Download it and use the local file.")
-        return Status(int(size))
+        return SimpleNamespace(st_size=int(size))
 
     def open(self, mode: str = "rb") -> io.BufferedReader:
         """Open the file for reading from any position. Raises UserError if the place cannot be read."""

@@ -61,8 +61,6 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class BinaryDataset:
-    """Texts of two classes."""
-
     name: str
     texts: tuple[str, ...]
     label_R: Labels
@@ -70,7 +68,6 @@ class BinaryDataset:
 
     @property
     def split_sizes(self) -> tuple[int, int]:
-        """Numbers of training and test texts."""
         train = min(len(self.texts) - SMALLEST_TEST_SPLIT, LARGEST_TRAINING_SPLIT)
         return train, len(self.texts) - train - 1
 
@@ -165,6 +162,8 @@ def _stand_ins() -> Iterator[None]:
 
 
 TOKENS_PER_BATCH = 2048
+STOPPED = "Stopped. The finished data sets are kept; run the same command to continue."
+METRICS = ("auc", "accuracy", "f1")
 
 
 @torch.no_grad()
@@ -183,7 +182,7 @@ def last_tokens(
     rows = [after_start(start, ids[-count:]) for ids in encoded]
     order, parts = sorted(range(len(rows)), key=lambda row: len(rows[row])), []
     for batch in _batches(order, rows):
-        callbacks.check_cancelled("Stopped. The finished data sets are kept; run the same command to continue.")
+        callbacks.check_cancelled(STOPPED)
         # Padding follows the texts, so a causal language model does not see it.
         width = len(rows[batch[-1]])
         ids_BT = torch.tensor([rows[row] + rows[row][:1] * (width - len(rows[row])) for row in batch])
@@ -211,7 +210,6 @@ def _batches(order: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[li
 
 Scores = Mapping[str, Any]
 """Scores of one probe: ``subject``, ``seed``, ``count``, ``units``, ``auc``, ``accuracy`` and ``f1``."""
-METRICS = ("auc", "accuracy", "f1")
 SETTINGS_FILE, DATASETS_FOLDER = "settings.json", "datasets"
 
 
@@ -229,18 +227,15 @@ def run_benchmark(
     with exclusive_lock(folder / ".lock", f"{folder} is written"):
         settings = _checked_settings(runs, config, language_model, folder)
         (folder / DATASETS_FOLDER).mkdir(exist_ok=True)
-        for number, name in enumerate(names):
+        files = {name: folder / DATASETS_FOLDER / f"{name}.json" for name in names}
+        for number, (name, path) in enumerate(files.items()):
             callbacks.on_progress(number, len(names), name)
-            _probe_dataset(package, runs, name, config, language_model, folder, callbacks)
+            _probe_dataset(package, runs, path, config, language_model, callbacks)
         callbacks.on_progress(len(names), len(names), "")
-        results = {name: read_json(_file(folder, name)) for name in names}
+        results = {name: read_json(path) for name, path in files.items()}
         benchmark = _summarise(runs, config, settings, results)
         atomic_write(folder / BENCHMARK_SUMMARY, json.dumps(asdict(benchmark), indent=1) + "\n")
     return benchmark
-
-
-def _file(folder: Path, name: str) -> Path:
-    return folder / DATASETS_FOLDER / f"{name}.json"
 
 
 def _checked_settings(
@@ -284,39 +279,34 @@ def _baseline(kind: str, layer: int) -> str:
 def _probe_dataset(
     package: SaeProbes,
     runs: Sequence[Run],
-    name: str,
+    path: Path,
     config: BenchmarkConfig,
     language_model: LanguageModel,
-    folder: Path,
     callbacks: Callbacks,
 ) -> None:
     """Add the scores of the subjects that a data set's file lacks."""
-    path = _file(folder, name)
+    name = path.stem
     stored = read_json(path) if path.is_file() else {"scores": []}
     missing = set(subjects(runs)) - {score["subject"] for score in stored["scores"]}
     if not missing:
         return
     dataset = package.dataset(name, config.texts)
     layers = sorted({run.config.layer for run in runs})
-
-    def features(seed: int) -> Iterator[tuple[str, Tensor]]:
-        # The random gate has the size of the layer's first run.
-        for run in runs:
-            yield run.name, captured[run.config.layer].experts(run.layer)
-        for layer, tokens in captured.items():
-            first = next(run for run in runs if run.config.layer == layer)
-            yield _baseline("neurons", layer), tokens.neuron_TH
-            yield (
-                _baseline("random gate", layer),
-                tokens.random_gate(first.layer, random_gate_weights(first.layer, seed)),
-            )
-
     start_token = runs[0].config.text.start_token
     captured = last_tokens(dataset.texts, layers, language_model, config.tokens, start_token, callbacks)
+
+    def features(seed: int) -> Iterator[tuple[str, Tensor]]:
+        for run in runs:
+            yield run.name, captured[run.config.layer].experts(run.layer)
+        for layer, tokens in captured.items():  # the random gate has the size of the layer's first run
+            first = next(run for run in runs if run.config.layer == layer).layer
+            yield _baseline("neurons", layer), tokens.neuron_TH
+            yield _baseline("random gate", layer), tokens.random_gate(first, random_gate_weights(first, seed))
+
     scores: list[Scores] = list(stored["scores"])
     for seed in config.seeds:
         for subject, feature_RF in features(seed):
-            callbacks.check_cancelled("Stopped. The finished data sets are kept; run the same command to continue.")
+            callbacks.check_cancelled(STOPPED)
             if subject in missing:
                 results = package.probe(dataset, feature_RF, config.units, seed)
                 key = {"subject": subject, "seed": seed}

@@ -43,7 +43,7 @@ from mxd.trainer.evaluation.results import (
     find_warnings,
 )
 from mxd.trainer.language_model.mlp_hooks import LayerPass, Mlp, MlpFunction
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals, residual_at, start_at
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.database.open import writing
@@ -65,13 +65,16 @@ ORIGINAL: Intervention = {}
 
 
 def zero_output(_x_TI: Tensor, output_TO: Tensor) -> Tensor:
-    """Replace the output by zeros."""
     return torch.zeros_like(output_TO)
 
 
 def constant_output(mean_O: Tensor) -> OutputFunction:
-    """Replace the output by a constant, for mean ablation."""
     return lambda _x_TI, output_TO: mean_O.to(output_TO).expand_as(output_TO)
+
+
+def replaced_output(sparse_layer: SparseLayer) -> OutputFunction:
+    """Replace the output by that of a sparse layer."""
+    return lambda x_TI, output_TO: sparse_layer(MlpActivations(x_TI, output_TO).inputs_for(sparse_layer)).output_TO
 
 
 def layer_outputs(
@@ -111,7 +114,7 @@ def layer_outputs(
         outputs["only_shared"] = lambda it: masked(it, lambda is_shared_TK: is_shared_TK)
 
     def output(compute: Callable[[LayerPass], Tensor], x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        input_TI = output_TO if sparse_layer.reads == "mlp-output" else x_TI
+        input_TI = MlpActivations(x_TI, output_TO).inputs_for(sparse_layer)
         if not last or last[0].x_STI is not input_TI:
             last[:] = [LayerPass(sparse_layer, input_TI)]
         return compute(last[0])
@@ -128,6 +131,9 @@ class Losses(NamedTuple):
     """Mean KL divergence of the next-token distribution from the original one, in nats per token."""
     agreement: Floats
     """Share of tokens with the same most probable next token as the original."""
+
+    def increase(self, number: int) -> Floats:
+        return np.asarray(self.ce[number] - self.ce[0])
 
 
 LOGIT_BYTES = 1 << 30
@@ -225,12 +231,6 @@ def _mlp_function(interventions: Sequence[Intervention], layer: int, is_first: b
     return function
 
 
-def loss_increases(losses: Losses, number: int) -> Floats:
-    """Loss increase of each sequence under an intervention, [S]."""
-    increase_S: Floats = losses.ce[number] - losses.ce[0]
-    return increase_S
-
-
 @dataclass(frozen=True)
 class Measurement:
     """An evaluation, with the loss increase of each sequence."""
@@ -269,7 +269,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     shared = find_shared_experts(statistics, config.always_on)
     measured = layer_outputs(sparse_layer, statistics, shared)
     losses = _measure_losses(evaluator, layer, statistics, tuple(measured.values()))
-    increases = {name: loss_increases(losses, number) for number, name in enumerate((*BASELINES, *measured), start=1)}
+    increases = {name: losses.increase(number) for number, name in enumerate((*BASELINES, *measured), start=1)}
     zero_S, mean_S, replaced_S = (increases[name] for name in (*BASELINES, "replaced"))
     without, only = (
         float(increases[name].mean()) if name in increases else None for name in ("without_shared", "only_shared")
@@ -277,7 +277,13 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     shares = {
         name: bootstrap.ratio(increases[output], mean_S) for name, output in SHARES.items() if output in increases
     }
-    intervals = _reconstruction_intervals(evaluator, statistics) | {
+    errors = statistics.errors
+    unexplained = bootstrap.ratio(errors["squared_error"], statistics.deviation_S)
+    intervals = {
+        "normalized_mse": bootstrap.mean(errors["normalized_mse"]),
+        "paper_error": bootstrap.mean(errors["paper_error"]),
+        "variance_explained": Interval(1 - unexplained.value, 1 - unexplained.high, 1 - unexplained.low),
+        "l0": bootstrap.mean(errors["l0"]),
         "kl": bootstrap.mean(losses.kl[3]),
         "agreement": bootstrap.mean(losses.agreement[3]),
         "ce_frozen": bootstrap.mean(losses.ce[4]),
@@ -362,10 +368,10 @@ def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losse
         layer = run.config.layer
         sparse_layer = run.layer.to(evaluator.language_model.device_of(layer))
         statistics = collect_statistics(evaluator, layer, sparse_layer)
-        replaced[layer] = layer_outputs(sparse_layer, statistics)["replaced"]
+        replaced[layer] = replaced_output(sparse_layer)
         zeros[layer], means[layer] = zero_output, constant_output(statistics.output_O)
     losses = measure_losses(evaluator, [ORIGINAL, zeros, means, replaced])
-    mean_S, replaced_S = loss_increases(losses, 2), loss_increases(losses, 3)
+    mean_S, replaced_S = losses.increase(2), losses.increase(3)
     result = JointEvaluation(
         run=" + ".join(run.name for run in runs),
         runs=tuple(run.name for run in runs),
@@ -379,19 +385,6 @@ def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losse
         agreement=float(losses.agreement[3].mean()),
     )
     return Measurement(result, replaced_S, result.run)
-
-
-def _reconstruction_intervals(evaluator: Evaluator, statistics: LayerStatistics) -> dict[str, Interval]:
-    """Reconstruction errors of the layer, variance explained and L0."""
-    errors, bootstrap = statistics.errors, evaluator.bootstrap
-    deviation_S = errors.squared_deviation(statistics.output_O, evaluator.ids_SL.shape[1])
-    unexplained = bootstrap.ratio(np.array(errors.squared_error), deviation_S)
-    return {
-        "normalized_mse": bootstrap.mean(np.array(errors.normalized_mse)),
-        "paper_error": bootstrap.mean(np.array(errors.paper_error)),
-        "variance_explained": Interval(1 - unexplained.value, 1 - unexplained.high, 1 - unexplained.low),
-        "l0": bootstrap.mean(np.array(errors.l0)),
-    }
 
 
 def is_training_text(text: TextConfig, trained: TextConfig) -> bool:
@@ -419,7 +412,6 @@ SUBJECT = "layer by layer: "
 
 
 def layer_by_layer_subject(runs: Sequence[Run]) -> str:
-    """Key of the evaluation in the database."""
     return SUBJECT + " + ".join(run.name for run in sort_by_layer(runs))
 
 
@@ -438,13 +430,14 @@ def evaluate_layer_by_layer(
     ordered = sort_by_layer(runs)
     interventions: list[Intervention] = [ORIGINAL]
     for run in ordered:
-        interventions.append({**interventions[-1], run.config.layer: _layer_output(evaluator, run)})
+        sparse_layer = run.layer.to(evaluator.language_model.device_of(run.config.layer))
+        interventions.append({**interventions[-1], run.config.layer: replaced_output(sparse_layer)})
     losses = measure_losses(evaluator, interventions)
     steps = tuple(
         AddedLayer(
             run=run.name,
             layer=run.config.layer,
-            loss_increase=evaluator.bootstrap.mean(loss_increases(losses, count)),
+            loss_increase=evaluator.bootstrap.mean(losses.increase(count)),
             kl=float(losses.kl[count].mean()),
             agreement=float(losses.agreement[count].mean()),
             summed_loss_increase=sum(individual[replaced.name] for replaced in ordered[:count]),
@@ -460,17 +453,7 @@ def evaluate_layer_by_layer(
         ce_original=float(losses.ce[0].mean()),
         steps=steps,
     )
-    return Measurement(result, loss_increases(losses, len(ordered)), result.run)
-
-
-def _layer_output(evaluator: Evaluator, run: Run) -> OutputFunction:
-    sparse_layer = run.layer.to(evaluator.language_model.device_of(run.config.layer))
-
-    def output(x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        replaced_TO: Tensor = sparse_layer(output_TO if sparse_layer.reads == "mlp-output" else x_TI).output_TO
-        return replaced_TO
-
-    return output
+    return Measurement(result, losses.increase(len(ordered)), result.run)
 
 
 def load_evaluation(

@@ -60,7 +60,6 @@ class Metric:
         return found if found is None or isinstance(found, Mapping) else _plain(found)
 
     def described(self, result: Result) -> str:
-        """Return the description for one evaluation."""
         return self.description if isinstance(self.description, str) else self.description(result)
 
     def formatted(self, value: float | None) -> str:

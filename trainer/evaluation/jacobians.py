@@ -10,8 +10,7 @@ width, W width of the residual stream.
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -25,7 +24,7 @@ from torch.nn import functional as F
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.evaluation.metrics import EvaluatedText
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.language_model.residuals import Residuals, start_at
+from mxd.trainer.language_model.residuals import start_at
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
@@ -83,7 +82,12 @@ def measure_jacobians(
     for direction_DTI in (random_DTI, data_DTI):
         # Mean over directions of the cosine of J_layer v and J_MLP v, the latter at the same token and at another one.
         total_2T = torch.zeros(2, len(input_TI), device=input_TI.device)
-        with _one_token_rows(language_model, layer, len(input_TI), residuals):
+        with ExitStack() as stack:
+            if residuals.can_continue(layer):  # skip the blocks before the layer: its MLP's input is replaced anyway
+                shape = (len(input_TI), 1, language_model.config.hidden_size)
+                device = language_model.device_of(layer)
+                hidden_T1W = torch.zeros(shape, dtype=language_model.dtype, device=device)
+                stack.enter_context(start_at(language_model.architecture.blocks, layer, hidden_T1W))
             for direction_TI in direction_DTI:
                 own_TO = _jvp(language_model, layer, input_TI, direction_TI, sparse_layer)
                 for total_T, mlp_input_TI in zip(total_2T, (input_TI, input_TI[control_T]), strict=True):
@@ -121,18 +125,6 @@ def _jvp(
             assert sparse_layer is not None, "an operation of the MLP has no forward derivative"
             return torch.zeros_like(output_TO)
         return tangent_TO.float()
-
-
-@contextmanager
-def _one_token_rows(language_model: LanguageModel, layer: int, rows: int, residuals: Residuals) -> Iterator[None]:
-    """Skip the blocks before the layer where the architecture allows it: the MLP's input is replaced anyway."""
-    if not residuals.can_continue(layer):
-        yield
-        return
-    shape = (rows, 1, language_model.config.hidden_size)
-    hidden_T1W = torch.zeros(shape, dtype=language_model.dtype, device=language_model.device_of(layer))
-    with start_at(language_model.architecture.blocks, layer, hidden_T1W):
-        yield
 
 
 def _mlp_output(language_model: LanguageModel, layer: int, input_TI: Tensor) -> Tensor:

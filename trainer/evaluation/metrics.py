@@ -63,7 +63,6 @@ class ConstantMixingFit:
     """Weighted sums over tokens of 1, b, r, b² and b r, [5, O], with b the output per unit of mixing and r the rest."""
 
     def add(self, dense_TM: Tensor, target_TO: Tensor) -> None:
-        """Add a batch of tokens."""
         target_TO = in_float64(target_TO)
         weights_T1 = _weights(target_TO)
         mixing_TO = dense_TM.new_zeros(len(dense_TM), self.layer.config.output_width)
@@ -101,7 +100,6 @@ class JointMixingFit:
     """Weighted sums of z z^T, and of z times the rest's products with the rows of U."""
 
     def add(self, dense_TM: Tensor, target_TO: Tensor) -> None:
-        """Add a batch of tokens."""
         unmixed_TO = self.layer.decode_mixed(dense_TM, torch.zeros_like(dense_TM))
         target_TO, unmixed_TO, hidden_TM = map(in_float64, (target_TO, unmixed_TO, dense_TM))
         weights_T1, rest_TO = _weights(target_TO), target_TO - unmixed_TO
@@ -140,44 +138,20 @@ def _weights(target_TO: Tensor) -> Tensor:
     return 1 / target_TO.square().sum(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
 
 
-@dataclass
-class SequenceErrors:
-    """Reconstruction errors of each sequence, in order."""
+ERRORS = ("normalized_mse", "paper_error", "l0", "squared_error", "squared_norm")
+"""Errors of a sequence: means over its tokens of ‖ŷ − y‖² / ‖y‖² and, over the outputs too, of (ŷ − y)² / ‖y‖, the mean
+number of active experts, and the sums of ‖ŷ − y‖² and of ‖y‖². A perfect layer has a ``normalized_mse`` of 0, and one
+that predicts zero has 1; ``paper_error`` is the loss of the paper's code, which depends on the scale of y."""
 
-    normalized_mse: list[float] = field(default_factory=list)
-    """Mean over tokens of ‖ŷ − y‖² / ‖y‖². 0 is a perfect layer; 1 is the score of predicting zero."""
-    paper_error: list[float] = field(default_factory=list)
-    """Mean over tokens and outputs of (ŷ − y)² / ‖y‖, the loss of the paper's code. It depends on the scale of y."""
-    squared_error: list[float] = field(default_factory=list)
-    """Sum over tokens of ‖ŷ − y‖²."""
-    squared_norm: list[float] = field(default_factory=list)
-    """Sum over tokens of ‖y‖²."""
-    l0: list[float] = field(default_factory=list)
-    """Mean number of active experts per token."""
-    sums: list[Tensor] = field(default_factory=list)
-    """Sum over tokens of y, [O]."""
 
-    def add(self, output_TO: Tensor, target_TO: Tensor, routing: Routing, length: int) -> None:
-        """Add a batch of sequences of ``length`` tokens."""
-        errors_T = (output_TO - target_TO).square().sum(1)
-        norms_T = target_TO.square().sum(1)
-        safe_T = norms_T.clamp_min(SMALLEST_NORM)
-        paper_T = errors_T / safe_T.sqrt() / target_TO.shape[1]
-        active_T = (routing.activations_TK > 0).sum(1).float()
-        self.normalized_mse += (errors_T / safe_T).reshape(-1, length).mean(1).tolist()
-        self.paper_error += paper_T.reshape(-1, length).mean(1).tolist()
-        self.squared_error += errors_T.reshape(-1, length).sum(1).tolist()
-        self.squared_norm += norms_T.reshape(-1, length).sum(1).tolist()
-        self.l0 += active_T.reshape(-1, length).mean(1).tolist()
-        self.sums += list(target_TO.reshape(-1, length, target_TO.shape[1]).sum(1).cpu().double())
-
-    def squared_deviation(self, mean_O: Tensor, length: int) -> Floats:
-        """Sum over the tokens of each sequence of ‖y − ȳ‖², [S], given the mean output ȳ."""
-        sums_SO = torch.stack(self.sums)
-        mean_O = mean_O.cpu().double()
-        correction_S = length * mean_O.square().sum() - 2 * sums_SO @ mean_O
-        deviation_S: Floats = np.array(self.squared_norm) + correction_S.numpy()
-        return deviation_S
+def sequence_errors(output_TO: Tensor, target_TO: Tensor, routing: Routing, length: int) -> Tensor:
+    """``ERRORS`` of each sequence of ``length`` tokens, [5, S]."""
+    errors_T, norms_T = (output_TO - target_TO).square().sum(1), target_TO.square().sum(1)
+    safe_T = norms_T.clamp_min(SMALLEST_NORM)
+    paper_T = errors_T / safe_T.sqrt() / target_TO.shape[1]
+    active_T = (routing.activations_TK > 0).sum(1).float()
+    means = [values_T.reshape(-1, length).mean(1) for values_T in (errors_T / safe_T, paper_T, active_T)]
+    return torch.stack([*means, *(values_T.reshape(-1, length).sum(1) for values_T in (errors_T, norms_T))])
 
 
 MEDIAN_TOKENS, MEDIAN_STEPS = 8192, 20
@@ -189,7 +163,10 @@ class LayerStatistics:
     """Statistics of a sparse layer over all tokens of a text."""
 
     tokens: int
-    errors: SequenceErrors
+    errors: dict[str, Floats]
+    """``ERRORS`` -> values of the sequences, [S]."""
+    deviation_S: Floats
+    """Sum over the tokens of each sequence of ‖y − ȳ‖², with the mean output ȳ."""
     output_O: Tensor
     """Mean output of the MLP."""
     mixing_M: Tensor
@@ -224,7 +201,8 @@ class EvaluatedText:
 @torch.no_grad()
 def collect_statistics(text: EvaluatedText, layer: int, sparse_layer: SparseLayer) -> LayerStatistics:
     """Run the sparse layer on the MLP inputs of a text, and collect its errors and statistics."""
-    tokens, errors, fit = 0, SequenceErrors(), constant_mixing_fit(sparse_layer)
+    tokens, length, fit = 0, text.ids_SL.shape[1], constant_mixing_fit(sparse_layer)
+    errors, sums = list[Tensor](), list[Tensor]()
     output_O = mixing_M = squares_M = _ZERO
     active_N = torch.zeros(sparse_layer.config.num_experts, dtype=torch.int64)
     mass_N, norm_N = torch.zeros(2, len(active_N), dtype=torch.float64)
@@ -235,7 +213,8 @@ def collect_statistics(text: EvaluatedText, layer: int, sparse_layer: SparseLaye
         captured = MlpActivations(*(value.float() for value in activations))
         input_TI = captured.inputs_for(sparse_layer)
         result = sparse_layer(input_TI)
-        errors.add(result.output_TO, captured.output_TO, result.routing, part_SL.shape[1])
+        errors.append(sequence_errors(result.output_TO, captured.output_TO, result.routing, length).cpu().double())
+        sums.append(captured.output_TO.unflatten(0, (-1, length)).sum(1).cpu().double())
         mixing_TM = in_float64(sparse_layer.mixing(result.routing))
         if tokens < MEDIAN_TOKENS:
             first_mixings.append(mixing_TM.cpu())
@@ -252,11 +231,15 @@ def collect_statistics(text: EvaluatedText, layer: int, sparse_layer: SparseLaye
         norms_TK = sparse_layer.contribution_norms(result.dense_TM, result.routing)
         norm_N.index_add_(0, ids_P, norms_TK.reshape(-1).cpu().double())
         text.callbacks.on_progress(tokens, text.ids_SL.numel(), "statistics of the experts")
-    mean_M = mixing_M / tokens
+    mean_M, mean_O = mixing_M / tokens, (output_O / tokens).float()
+    measured = dict(zip(ERRORS, torch.cat(errors, dim=1).numpy(), strict=True))
+    wide_O = mean_O.double()
+    correction_S = length * wide_O.square().sum() - 2 * torch.cat(sums) @ wide_O
     return LayerStatistics(
         tokens=tokens,
-        errors=errors,
-        output_O=(output_O / tokens).float(),
+        errors=measured,
+        deviation_S=measured["squared_norm"] + correction_S.numpy(),
+        output_O=mean_O,
         mixing_M=mean_M.float(),
         typical_mixing_M=_median(first_mixings),
         best_constant=None if fit is None else fit.best(),
@@ -269,7 +252,6 @@ def collect_statistics(text: EvaluatedText, layer: int, sparse_layer: SparseLaye
 
 
 def _median(batches: list[Tensor]) -> Tensor:
-    """Spatial median over the tokens of some batches, [M]."""
     values_TM = torch.cat(batches)
     if not values_TM.shape[1]:
         return values_TM.new_zeros(0)
@@ -363,8 +345,6 @@ class SampledExpertRanks(ExpertRanks):
 
 @dataclass(frozen=True)
 class Health:
-    """Health of a layer's experts."""
-
     load: LoadBalance
     near_duplicates: NearDuplicates
     expert_ranks: SampledExpertRanks | None

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -219,8 +219,6 @@ class ProbeScore:
 
 @dataclass(frozen=True)
 class ClassResult:
-    """Probes of one class against all others."""
-
     examples: int
     """Number of examples of the class."""
     expert: int
@@ -243,8 +241,6 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class FeatureResult:
-    """Probes of every class on one kind of features."""
-
     classes: dict[str, ClassResult]
     mean_f1_top1: float
     """Mean over classes of the F1 of ``top1``."""
@@ -252,8 +248,7 @@ class FeatureResult:
     """Mean over classes of the F1 of ``top5``."""
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Masks of the training, validation and test examples."""
 
     train_E: Mask
@@ -274,11 +269,10 @@ def split_texts(text_E: npt.NDArray[np.int64], labels_E: npt.NDArray[np.str_], s
         while len(set(np.digitize(draws[own], PARTS).tolist())) <= len(PARTS):
             draws[own] = generator.random(own.sum())
     part_E = np.digitize(draws, PARTS)[text_of_E]
-    return Split(part_E == 0, part_E == 1, part_E == 2)
+    return Split(*(part_E == part for part in range(3)))
 
 
 def probe_examples(examples: ProbeExamples, config: ProbeConfig) -> dict[str, FeatureResult]:
-    """Probe every class with every kind of features."""
     split, labels_E, kinds = split_texts(examples.text_E, examples.labels_E, config.seed), examples.labels_E, {}
     for kind, features_EF in examples.features.items():
         classes = {

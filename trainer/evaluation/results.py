@@ -131,9 +131,7 @@ def find_warnings(result: Evaluation, loss_recovered_by_shared: float | None) ->
     """Return the warnings about an evaluated layer, the most severe first. ``loss_recovered_by_shared`` is the loss
     recovered by the always-on experts alone; None if there are none."""
     levels = get_args(Level)
-    found = [*_warnings(result, loss_recovered_by_shared)]
-    found += _target_warnings(result.method, result.l0, result.k, result.tokens)
-    return tuple(sorted(found, key=lambda warning: levels.index(warning.level)))
+    return tuple(sorted(_warnings(result, loss_recovered_by_shared), key=lambda warning: levels.index(warning.level)))
 
 
 def _warnings(result: Evaluation, loss_recovered_by_shared: float | None) -> Iterator[EvaluationWarning]:
@@ -176,6 +174,7 @@ def _warnings(result: Evaluation, loss_recovered_by_shared: float | None) -> Ite
             f"The expert matrices have {ranks.normalized_rank:.0%} of the full rank, mean of {ranks.sampled:,} experts."
         )
         yield EvaluationWarning("warning", text)
+    yield from _target_warnings(result.method, result.l0, result.k, result.tokens)
 
 
 def _target_warnings(method: Method, active_experts: float, k: int, tokens: int) -> Iterator[EvaluationWarning]:

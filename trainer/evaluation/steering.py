@@ -68,8 +68,6 @@ def median_results(
 
 
 class SteeringVectors(NamedTuple):
-    """Vectors added to the MLP's output in each row."""
-
     expert: Tensor
     """Steered expert, [R]."""
     activation: Tensor
@@ -78,7 +76,6 @@ class SteeringVectors(NamedTuple):
     """Unit vector that replaces the direction of the contribution, [R, O]; zero keeps the contribution's direction."""
 
     def added(self, layer_pass: LayerPass) -> Tensor:
-        """Addition to the MLP's output, [R, T, O]."""
         rows, tokens, _ = layer_pass.x_STI.shape
         activation_P1, expert_P1 = (
             values.repeat_interleave(tokens).unsqueeze(1) for values in (self.activation, self.expert)

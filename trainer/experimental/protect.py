@@ -83,11 +83,9 @@ class EncodedTexts:
 
     @property
     def predictions(self) -> int:
-        """Number of scored predictions."""
         return int(self.is_scored_ST.sum())
 
     def select(self, rows: slice) -> Self:
-        """A slice of the texts."""
         return type(self)(self.ids_ST[rows], self.is_scored_ST[rows])
 
 
@@ -203,14 +201,11 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def next_token_loss(logits_PV: Tensor, next_P: Tensor) -> Tensor:
-    """Next-token loss in nats, [P]."""
     return F.cross_entropy(logits_PV, next_P, reduction="none")
 
 
 @dataclass(frozen=True)
 class ReplacementModel:
-    """A model in which layers replace MLPs."""
-
     language_model: LanguageModel
     layers: Mapping[int, MxD]
     """Layers by layer index."""
@@ -234,7 +229,6 @@ class ReplacementModel:
         return cls(language_model, layers)
 
     def copy(self) -> Self:
-        """Copy with separate layers."""
         return type(self)(self.language_model, copy.deepcopy(dict(self.layers)))
 
     def trainable_parameters(self) -> list[nn.Parameter]:
@@ -261,7 +255,6 @@ class ReplacementModel:
             layer.follow(torch.cat(mixings[index]), centre_weight(step))
 
     def predictions(self, texts: EncodedTexts) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield logits [P, V] and next tokens [P] of the scored predictions, some texts at a time."""
         mlps = {index: EditedMlp(layer, partial(self.read, index), "replace") for index, layer in self.layers.items()}
         for start in range(0, len(texts), MICROBATCH_TEXTS):
             part = texts.select(slice(start, start + MICROBATCH_TEXTS))
@@ -319,7 +312,6 @@ the probability of the actual next token. Uniform predictions have distance 0 an
 
 @torch.no_grad()
 def measure_confidence(model: ReplacementModel, texts: EncodedTexts) -> Confidence:
-    """Mean confidence over the scored predictions of some texts."""
     rows = []
     for logits_PV, next_P in model.predictions(texts):
         p_PV, vocabulary = logits_PV.softmax(-1), logits_PV.shape[-1]

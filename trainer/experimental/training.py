@@ -35,25 +35,17 @@ MAX_COMPARED = 512
 
 def output_similarity(routing: Routing, table_NO: Tensor) -> Tensor:
     """Mean squared cosine similarity between the outputs of different experts of the batch; 1 if all are equal."""
-    ids_C, is_used_C = _used_experts(routing, len(table_NO))
-    rows_CO = F.normalize(table_NO[ids_C], dim=1) * is_used_C.unsqueeze(1)
+    is_used_N = routing.indices_TK.new_zeros(len(table_NO)).index_fill_(0, routing.indices_TK.reshape(-1), 1)
+    used_first_N, used = is_used_N.argsort(descending=True, stable=True), is_used_N.sum()
+    # Evenly spaced over the experts of the batch, and of a fixed size, so that nothing waits for the device to count.
+    positions_C = torch.arange(MAX_COMPARED, device=used.device) * (used // MAX_COMPARED).clamp_min(1)
+    is_used_C = (positions_C < used).to(routing.activations_TK.dtype)
+    rows_CO = F.normalize(table_NO[used_first_N[positions_C.clamp_max(len(table_NO) - 1)]], dim=1)
+    rows_CO = rows_CO * is_used_C.unsqueeze(1)
     cosines_CC = rows_CO @ rows_CO.T
     count = is_used_C.sum()
     pairs = (count * (count - 1)).clamp_min(1)
     return (cosines_CC.square().sum() - cosines_CC.diagonal().square().sum()) / pairs
-
-
-def _used_experts(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor]:
-    """Ids of ``MAX_COMPARED`` experts, evenly spaced over those of the batch, [C], and 1 for each valid entry.
-
-    The size is fixed, so that nothing waits for the device to count the experts of the batch.
-    """
-    is_used_N = routing.indices_TK.new_zeros(num_experts).index_fill_(0, routing.indices_TK.reshape(-1), 1)
-    used_first_N = is_used_N.argsort(descending=True, stable=True)
-    count = is_used_N.sum()
-    positions_C = torch.arange(MAX_COMPARED, device=count.device) * (count // MAX_COMPARED).clamp_min(1)
-    is_valid_C = (positions_C < count).to(routing.activations_TK.dtype)
-    return used_first_N[positions_C.clamp_max(num_experts - 1)], is_valid_C
 
 
 RIDGE = 1e-4

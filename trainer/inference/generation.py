@@ -150,8 +150,6 @@ class _Nucleus:
 
 @dataclass(frozen=True, eq=False)
 class SamplingState:
-    """Sampling settings of a row that a text is sampled from."""
-
     sampling: Sampling
     seed: int
     counterpart: SequenceState

@@ -231,7 +231,6 @@ class StrengthSweep:
             yield from self._score()
 
     def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[StrengthSweepStep]:
-        """Sample the next token of each text that has not ended."""
         for steering, texts in self._writers:
             if not steering.finished:
                 self._record(texts, steering.advance(batch, step))

@@ -187,7 +187,6 @@ class Architecture:
         return EncoderWeights(*pairs[-1], *gate)
 
     def decoder_weight(self, layer: int) -> Tensor:
-        """Output weights [O, H] of a layer's MLP."""
         return _weight_and_bias(self.matrices(layer)[1])[0]
 
 

@@ -78,7 +78,6 @@ class GrowableCache(DynamicCache):
 
     @property
     def num_pairs(self) -> int:
-        """Number of blocks with keys and values of their own."""
         return len(self._growable())
 
     def truncate(self, length: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -137,8 +138,8 @@ class Additions:
 
     def __init__(self, language_model: LanguageModel) -> None:
         self._language_model = language_model
-        self._adds_output: dict[int, bool] = {}
-        self._factors: dict[int, float | None] = {}
+        self.adds_output = cache(self._test_adds_output)
+        self._factor = cache(self._measured_scale)
 
     @torch.no_grad()
     def of_vectors(self, layer: int, ids: Sequence[int], position_R: Sequence[int], vector_RO: Tensor) -> Tensor:
@@ -192,18 +193,17 @@ class Additions:
             "one residual stream, but normalise or mix it. Measure the whole effect instead, by steering or ablation."
         )
 
-    def adds_output(self, layer: int) -> bool:
-        if layer not in self._adds_output:
-            width = self._language_model.architecture.mlp_shape(layer).output_width
-            generator = torch.Generator().manual_seed(0)
-            vector_1O = torch.randn(1, width, generator=generator).to(self._language_model.device_of(layer))
-            last = len(SAMPLE_IDS) - 1
-            # Not much smaller than the stream, so that the difference has digits left in half precision.
-            scale = float(self._block_outputs(layer, SAMPLE_IDS, lambda output_TO: output_TO.unsqueeze(0)).std())
-            vector_1O *= max(scale, torch.finfo(torch.float32).tiny)
-            added_1W = self._differences(layer, SAMPLE_IDS, [last], vector_1O)
-            self._adds_output[layer] = added_1W.shape == vector_1O.shape and self._is_close(added_1W, vector_1O)
-        return self._adds_output[layer]
+    def _test_adds_output(self, layer: int) -> bool:
+        """True if a block adds its MLP's output itself to the residual stream."""
+        width = self._language_model.architecture.mlp_shape(layer).output_width
+        generator = torch.Generator().manual_seed(0)
+        vector_1O = torch.randn(1, width, generator=generator).to(self._language_model.device_of(layer))
+        last = len(SAMPLE_IDS) - 1
+        # Not much smaller than the stream, so that the difference has digits left in half precision.
+        scale = float(self._block_outputs(layer, SAMPLE_IDS, lambda output_TO: output_TO.unsqueeze(0)).std())
+        vector_1O *= max(scale, torch.finfo(torch.float32).tiny)
+        added_1W = self._differences(layer, SAMPLE_IDS, [last], vector_1O)
+        return added_1W.shape == vector_1O.shape and self._is_close(added_1W, vector_1O)
 
     def _differences(self, layer: int, ids: Sequence[int], position_R: Sequence[int], vector_RO: Tensor) -> Tensor:
         def without(output_TO: Tensor) -> Tensor:
@@ -237,17 +237,13 @@ class Additions:
         return stream_RTW.float()
 
     def _scale(self, first: int) -> float | None:
-        """Factor of the blocks from ``first`` on for the residual stream; None if they do more than scale it."""
-        if first >= len(self._language_model.architecture.blocks):
-            return 1.0
-        if first not in self._factors:
-            self._factors[first] = self._measured_scale(first)
-        return self._factors[first]
+        return 1.0 if first >= len(self._language_model.architecture.blocks) else self._factor(first)
 
     @torch.no_grad()
     def _measured_scale(self, first: int) -> float | None:
-        """Compare two streams that enter block ``first`` with what the last block makes of them, if no attention and
-        no MLP writes anything."""
+        """Factor of the blocks from ``first`` on for the residual stream; None if they do more than scale it. Two
+        streams that enter the block are compared with what the last block makes of them, if no attention and no MLP
+        writes anything."""
         model, blocks = self._language_model, self._language_model.architecture.blocks
         seen: list[Tensor] = []
 

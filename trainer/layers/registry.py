@@ -29,7 +29,6 @@ _CLASSES: dict[Method, type[SparseLayer]] = {each.method: each for each in (*TRA
 
 
 def register_layers(method: Method, layer_class: type[SparseLayer]) -> None:
-    """Set the class that implements a method."""
     _CLASSES[method] = layer_class
 
 

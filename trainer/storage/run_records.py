@@ -46,20 +46,23 @@ def find_record(session: Session, name: str) -> RunRecord:
 
 def enter(session: Session, run: Run, layer: SparseLayer, target_tokens: int) -> RunRecord:
     """Find or create the record of a run and update it from its config, in the caller's transaction."""
-    config = run.config
+    names = ("activation", "num_experts", "k", "input_width", "hidden_width", "output_width")
+    sizes = {name: getattr(layer.config, name) for name in names}
+    return update_record(session, run, target_tokens, status="training", parameters=layer.num_parameters, **sizes)
+
+
+def update_record(session: Session, run: Run, target_tokens: int, **facts: Any) -> RunRecord:
+    """Find or create the record of a run and update it from its config, with ``facts`` about its layer."""
+    config, now = run.config, utc_now()
     record = session.scalar(select(RunRecord).where(RunRecord.name == config.name))
     if record is None:
-        record = RunRecord(name=config.name, started_at=utc_now(), trained_tokens=0)
+        record = RunRecord(name=config.name, started_at=now, trained_tokens=0)
         session.add(record)
-    record.status, record.error = "training", None
-    record.language_model, record.layer, record.method = config.language_model, config.layer, config.method
-    record.activation, record.k = layer.config.activation, layer.config.k
-    record.num_experts, record.input_width = layer.config.num_experts, layer.config.input_width
-    record.hidden_width, record.output_width = layer.config.hidden_width, layer.config.output_width
-    record.parameters, record.text, record.seed = layer.num_parameters, config.text.dataset, config.seed
-    record.context_length, record.target_tokens = config.text.context_length, target_tokens
-    record.config = config.model_dump(mode="json")
-    record.updated_at = utc_now()
+    values = {name: getattr(config, name) for name in ("language_model", "layer", "method", "seed")} | facts
+    values |= {"text": config.text.dataset, "context_length": config.text.context_length, "error": None}
+    values |= {"target_tokens": target_tokens, "config": config.model_dump(mode="json"), "updated_at": now}
+    for name, value in values.items():
+        setattr(record, name, value)
     session.flush()
     return record
 

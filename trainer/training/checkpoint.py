@@ -25,8 +25,6 @@ LAST_ACTIVE = "last_active_N"
 
 
 class Position(Config):
-    """Training progress."""
-
     step: int
     seconds: float
     """Training time over all resumptions."""

@@ -35,7 +35,6 @@ GATE_NOISE = 0.1
 
 
 def resolve_init(config: TrainConfig) -> Init:
-    """Replace ``auto`` by the method's default."""
     if config.init != "auto":
         return config.init
     return "examples" if method_traits(config.method).initializes_from_examples else "random"

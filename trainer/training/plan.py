@@ -6,7 +6,7 @@ rate of a few representative matrix products and the memory bandwidth of the dev
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -109,8 +109,6 @@ CHECKPOINT_BYTES = 12
 
 
 class TrainSetup(NamedTuple):
-    """Device and processes of a training job."""
-
     device: torch.device
     auto_map: bool = False
     """True if the model is spread over several devices."""
@@ -140,7 +138,6 @@ class TrainSetup(NamedTuple):
 
     @property
     def free_bytes(self) -> int:
-        """Free memory of a process's device."""
         return free_bytes(self.device) if self.datasheet is None else self.datasheet.memory
 
     def rates(self, products: Iterable[Product]) -> DeviceRates:
@@ -156,8 +153,6 @@ class TrainSetup(NamedTuple):
 
 
 class PlannedTraining:
-    """Runs to train on one pass, and the outline of their model."""
-
     def __init__(self, configs: Sequence[TrainConfig], setup: TrainSetup) -> None:
         self.configs, self.setup = list(configs), setup
         self.stream = StreamSpec.from_configs(configs)
@@ -176,6 +171,14 @@ class PlannedTraining:
         other._check_processes()
         return other
 
+    def of(self, configs: Sequence[TrainConfig]) -> Self:
+        """The same setup with other settings of the runs, or fewer of them."""
+        other = copy.copy(self)
+        other.configs, layers = list(configs), self.stream.layers
+        other.stream = replace(StreamSpec.from_configs(configs), layers=layers)
+        vars(other).pop("sizes", None)
+        return other
+
     def _check_processes(self) -> None:
         self.stream.plan.shard(ProcessGroup(0, self.setup.processes))
         for config in self.configs if self.setup.parallel != "runs" else ():
@@ -183,15 +186,12 @@ class PlannedTraining:
 
     @cached_property
     def sizes(self) -> list[LayerSizes]:
-        return self._sizes(self.configs)
+        return [LayerSizes.from_config(build_layer_config(config, self.architecture)) for config in self.configs]
 
     @property
     def own_runs(self) -> list[int]:
         """Indices of the runs of the busiest process."""
-        return self._busiest(self.sizes)
-
-    def _busiest(self, sizes: Sequence[LayerSizes]) -> list[int]:
-        work = [layer.step_flops_per_token for layer in sizes]
+        work = [layer.step_flops_per_token for layer in self.sizes]
         if self.setup.parallel != "runs":
             return list(range(len(work)))
         return max(spread(work, self.setup.processes), key=lambda share: sum(work[run] for run in share))
@@ -208,7 +208,6 @@ class PlannedTraining:
 
     @cached_property
     def forward(self) -> Forward:
-        """Forward pass of the model, up to the last trained layer."""
         last = max(self.stream.layers)
         self.architecture.block(last)  # raises an error if there is none
         blocks = self.architecture.blocks[: last + 1]
@@ -216,13 +215,10 @@ class PlannedTraining:
         shape = self.architecture.mlp_shape(last)
         return Forward(last + 1, matrices, shape.input_width, shape.hidden_width, self.stream.plan.context_length)
 
-    def memory(self, configs: Sequence[TrainConfig] | None = None) -> dict[str, int]:
+    def memory(self) -> dict[str, int]:
         """Additional peak memory of one process, in bytes by kind."""
-        configs = self.configs if configs is None else configs
-        plan, world_size = StreamSpec.from_configs(configs).plan, self.setup.processes
-        sizes = self._sizes(configs)
-        own = self._busiest(sizes)
-        sizes = [sizes[run] for run in own]
+        plan, world_size, own = self.stream.plan, self.setup.processes, self.own_runs
+        sizes = [self.sizes[run] for run in own]
         shards = world_size if self.setup.parallel == "experts" else 1
         parameters = [layer.dense_parameters + layer.table_parameters // shards for layer in sizes]
         gradients = FLOAT32 * max(parameters)  # those of one run at a time
@@ -233,12 +229,12 @@ class PlannedTraining:
         buffers = 1 + PREFETCHED_BUFFERS if is_ahead else 1
         widths = sum(shape.input_width + shape.output_width for shape in shapes)
         buffer_bytes = FLOAT32 * buffers * buffer_tokens * widths
-        if any(map(needs_sample, configs)):  # the complete first buffer, before there are gradients and moments
+        if any(map(needs_sample, self.configs)):  # the complete first buffer, before there are gradients and moments
             complete = FLOAT32 * plan.buffer_tokens * widths
             buffer_bytes = max(buffer_bytes, complete - layers + FLOAT32 * sum(parameters))
         step = max(self.step_bytes(layer, self.step_tokens) for layer in sizes)
         if self.setup.parallel == "runs":  # a step's tokens of all processes, and their parts before they are joined
-            own_layers = {configs[run].layer for run in own}
+            own_layers = {self.configs[run].layer for run in own}
             joined = [shape for layer, shape in zip(self.stream.layers, shapes, strict=True) if layer in own_layers]
             step += 2 * FLOAT32 * plan.batch_tokens * sum(shape.input_width + shape.output_width for shape in joined)
         forward = self.forward_bytes(buffer_tokens)
@@ -308,9 +304,6 @@ class PlannedTraining:
     @cached_property
     def parameters(self) -> int:
         return _num_parameters(self.outline)
-
-    def _sizes(self, configs: Sequence[TrainConfig]) -> list[LayerSizes]:
-        return [LayerSizes.from_config(build_layer_config(config, self.architecture)) for config in configs]
 
     def step_bytes(self, sizes: LayerSizes, batch: int) -> int:
         """Memory of a step: tensors kept for the backward pass, and the gate scores that are in memory at once."""
@@ -413,7 +406,7 @@ def _suggest(planned: PlannedTraining, free: int) -> str:
         )
 
     def fits(configs: Sequence[TrainConfig]) -> bool:
-        return sum(planned.memory(configs).values()) <= free
+        return sum(planned.of(configs).memory().values()) <= free
 
     plan = planned.stream.plan
     steps = plan.buffer_tokens // plan.batch_tokens

@@ -59,8 +59,6 @@ QUICK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Result of training one run."""
-
     run: str
     status: Literal["finished", "stopped"]
     tokens: int
@@ -226,7 +224,6 @@ class TrainingRun:
         return not self.trainer.group.any(not self.checkpointing.is_due)  # each process measures another time
 
     def save(self) -> None:
-        """Write a checkpoint. Collective."""
         with self.checkpointing.measured():
             self.trainer.save(self.run.folder, self.seconds)
 
@@ -273,7 +270,7 @@ class TrainingRun:
 
     @property
     def seconds(self) -> float:
-        """Training time over all resumptions, in seconds."""
+        """Training time over all resumptions."""
         return self.trainer.previous_seconds + time.monotonic() - self.started
 
     @property
@@ -395,7 +392,12 @@ def train_layers(
         for config in own if writes else ():
             lock = runs_folder(data) / config.name / LOCK_FILE
             locks.enter_context(exclusive_lock(lock, f"Run '{config.name}' is being trained"))
-        runs = _open_runs(trainers, group, data, database, language_model, resume, log if writes else no_log)
+        for trainer in trainers:
+            check_resumable(trainer.config, data, resume)
+        group.barrier()  # all processes have checked before a folder is created
+        log = log if writes else no_log
+        with group.main_first():  # it creates the folders of shared runs
+            runs = [TrainingRun.open(trainer, data, database, language_model, log) for trainer in trainers]
         try:
             first_step = min(group.all_items([run.trainer.step for run in runs]))
             positions = group.all_items([run.trainer.text for run in runs])
@@ -445,27 +447,6 @@ def _joined(
             if inputs is not None and outputs is not None:
                 joined[layer] = MlpActivations(inputs, outputs)
         yield joined
-
-
-def _open_runs(
-    trainers: Sequence[LayerTrainer],
-    group: ProcessGroup,
-    data: Path,
-    database: Engine,
-    language_model: LanguageModel,
-    resume: Resume,
-    log: OpenLog,
-) -> list[TrainingRun]:
-    """Open the runs of this process's trainers. If processes share a run, the main one creates its folder."""
-    for trainer in trainers:
-        check_resumable(trainer.config, data, resume)
-    group.barrier()  # all processes have checked before a folder is created
-    if not group.is_main:
-        group.barrier()  # the main process has created the folders
-    runs = [TrainingRun.open(trainer, data, database, language_model, log) for trainer in trainers]
-    if group.is_main:
-        group.barrier()
-    return runs
 
 
 def _train(

@@ -67,7 +67,6 @@ def in_float64(values: Tensor) -> Tensor:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has finished its work."""
     if device.type != "cpu":
         getattr(torch, device.type).synchronize()
 

@@ -85,7 +85,6 @@ class Peers:
             thread.join()
 
     def beats(self, rank: int) -> int:
-        """Number of signs of life of a process so far."""
         return int(self.store.add(f"beats of {rank}", 0))
 
     def report(self, message: str) -> bool:
@@ -173,7 +172,6 @@ class ProcessGroup:
 
     @property
     def nodes(self) -> int:
-        """Number of machines."""
         return self.world_size // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) or 1
 
     def device(self, requested: str) -> str:
@@ -195,13 +193,11 @@ class ProcessGroup:
         return bool(self.max_(torch.tensor([float(flag)])))
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor over the processes, in place."""
         if not self.is_single:
             torch.distributed.all_reduce(tensor)
         return tensor
 
     def mean_(self, tensor: Tensor) -> Tensor:
-        """Average a tensor over the processes, in place."""
         return tensor if self.is_single else self.sum_(tensor).div_(self.world_size)
 
     def average(self, values: Tensor) -> Tensor:
@@ -212,7 +208,6 @@ class ProcessGroup:
         return self.sum_(values.clone(memory_format=torch.contiguous_format))
 
     def max_(self, tensor: Tensor) -> Tensor:
-        """Element-wise maximum of a tensor over the processes, in place."""
         if not self.is_single:
             torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MAX)
         return tensor
@@ -237,6 +232,15 @@ class ProcessGroup:
 
     def barrier(self) -> None:
         self.sum_(torch.zeros(1))
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """The main process enters the context first, and the others once it has left it. Collective."""
+        if not self.is_main:
+            self.barrier()
+        yield
+        if self.is_main:
+            self.barrier()
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
         """Call ``work`` in the main process while the others wait, however long it takes. Return its result there, None
@@ -374,20 +378,19 @@ def _gpus() -> str | None:
     return None if found is None or found.type == "mps" else found.type
 
 
-class _End:
-    """Sentinel for an exhausted iterator: a future cannot carry StopIteration."""
+_END = object()
+"""Stands for the end of an iterator: a future cannot carry StopIteration."""
 
 
 def prefetch(items: Iterator[T], depth: int) -> Generator[T]:
     """Yield from ``items``, computing up to ``depth`` of them ahead in a background thread. Only useful when producing
     an item releases the GIL (tokenising, file reads). Exceptions from ``items`` are re-raised in order. Closing the
     generator waits for the item being computed, starts no new one and joins the thread."""
-    end = _End()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as thread:
-        pending: deque[Future[T | _End]] = deque(thread.submit(next, items, end) for _ in range(depth))
+        pending: deque[Future[Any]] = deque(thread.submit(next, items, _END) for _ in range(depth))
         try:
-            while not isinstance(item := pending.popleft().result(), _End):
-                pending.append(thread.submit(next, items, end))
+            while (item := pending.popleft().result()) is not _END:
+                pending.append(thread.submit(next, items, _END))
                 yield item
         finally:
             for future in pending:

@@ -201,7 +201,6 @@ def explained(message: str, *errors: type[Exception]) -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-    """Error message on one line, without its final punctuation."""
     return " ".join(str(error).split())[:300].rstrip(".:; ") or type(error).__name__
 
 

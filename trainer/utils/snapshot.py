@@ -61,8 +61,6 @@ def change_shade(share: float) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two texts or more beside each other."""
-
     texts: Sequence[tuple[str, Sequence[Token]]]
 
     def markdown(self) -> str:
@@ -87,8 +85,6 @@ class ChangeScale:
 
 @dataclass(frozen=True)
 class Lines:
-    """Texts below each other, each with a short name."""
-
     title: str
     texts: Sequence[tuple[str, Sequence[Token]]]
 

@@ -39,7 +39,7 @@ from tests.helpers.runs import World, run_of, small_world
 def test_a_pass_is_released(world: World) -> None:
     layers = layers_of(world.language_model, [run_of(world, "early", 0)])
     reading = read_target(world.language_model, prompt_ids(world.language_model, "the old fox"), TokenTarget(token=3))
-    forward = differentiable_forward(world.language_model, layers, reading)
+    forward = differentiable_forward(reading, layers)
     gradients_of(reading.value(forward), [forward.outputs_BTO[0]])
     alive = weakref.ref(forward.outputs_BTO[0])
     gc.disable()

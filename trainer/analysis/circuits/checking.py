@@ -13,7 +13,7 @@ Shapes: B rows, T tokens, K active, O output width, P = B * T tokens of all rows
 experts, E errors, S = F + E + T sources.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -34,7 +34,7 @@ from mxd.trainer.analysis.circuits.graph import (
 )
 from mxd.trainer.analysis.circuits.tracing import read_circuit
 from mxd.trainer.analysis.effects import (
-    Forward,
+    Layers,
     Reading,
     changed_forward,
     differentiable_forward,
@@ -47,7 +47,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.mlp_hooks import LayerPass, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
@@ -65,13 +65,10 @@ Place = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Without:
-    """Row in which experts are ablated."""
-
     experts: frozenset[Place] = frozenset()
 
     @property
     def first(self) -> int:
-        """First layer that is changed."""
         return min((layer for layer, _, _ in self.experts), default=0)
 
 
@@ -125,14 +122,14 @@ def check(
     rows += [Without(shown), Only(frozenset()), Only(shown), *(Only(shown, seed) for seed in range(DRAWS))]
     with float32_weights(language_model):
         sparse_layers = layers_of(language_model, chosen)
-        measuring = Measuring(language_model, sparse_layers, reading, config.errors, places)
+        measuring = Measuring(reading, sparse_layers, config.errors, places)
         _check_active(measuring, shown)
         others, generator = sorted(measuring.active - shown), torch.Generator().manual_seed(0)
         draws = [torch.randperm(len(others), generator=generator)[: len(shown)].tolist() for _ in range(DRAWS)]
         # Random sets of as many other active experts as are shown.
         controls = [Only(frozenset(others[index] for index in draw)) for draw in draws] if others else []
         values = measuring.run([*rows, *controls], callbacks)
-        scores = graph_scores(language_model, sparse_layers, reading, config.errors, places, callbacks)
+        scores = graph_scores(reading, sparse_layers, config.errors, places, callbacks)
     changes = (values - values[0]).tolist()
     targets = values[:, 0].tolist()
     joint, nothing, only, *rest = targets[1 + len(places) : len(rows)]
@@ -191,7 +188,7 @@ def ablate(
             )
     with float32_weights(language_model):
         places = [(layers[it.run], it.position, it.expert) for it in read]
-        measuring = Measuring(language_model, layers_of(language_model, chosen), reading, config.errors, places)
+        measuring = Measuring(reading, layers_of(language_model, chosen), config.errors, places)
         rows = [Without(frozenset((layers[it.run], it.position, it.expert) for it in group)) for group in groups]
         for row in rows:
             _check_active(measuring, row.experts)
@@ -203,19 +200,9 @@ def ablate(
 class Measuring:
     """Forward passes of a prompt with experts ablated."""
 
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        sparse_layers: dict[int, SparseLayer],
-        reading: Reading,
-        errors: Errors,
-        places: Sequence[Place] = (),
-    ) -> None:
-        self.language_model = language_model
-        self.sparse_layers = sparse_layers
-        self.errors = errors
-        self.places = places
-        """Experts whose scores and activations are read."""
+    def __init__(self, reading: Reading, sparse_layers: Layers, errors: Errors, places: Sequence[Place] = ()) -> None:
+        """The scores and activations of ``places`` are read too."""
+        self.sparse_layers, self.errors, self.places = sparse_layers, errors, places
         active: set[Place] = set()
 
         def note(layer: int, layer_pass: LayerPass) -> None:
@@ -223,7 +210,7 @@ class Measuring:
             experts_P = layer_pass.routing.indices_TK[positions_P, columns_P]
             active.update((layer, *pair) for pair in zip(positions_P.tolist(), experts_P.tolist(), strict=True))
 
-        original = changed_forward(language_model, sparse_layers, reading, edited_mlps(sparse_layers, errors, note), 1)
+        original = changed_forward(reading, sparse_layers, edited_mlps(sparse_layers, errors, note), 1)
         self.reading = reading.with_token(original)
         self.active = frozenset(active)
         """All active experts of the unchanged text."""
@@ -263,7 +250,7 @@ class Measuring:
             return -removed_BTO.flatten(0, 1)
 
         functions, first = edited_mlps(self.sparse_layers, self.errors, change), min(row.first for row in rows)
-        forward = changed_forward(self.language_model, self.sparse_layers, self.reading, functions, len(rows), first)
+        forward = changed_forward(self.reading, self.sparse_layers, functions, len(rows), first)
         values = [self.reading.value(forward)]
         values += [forward.score(*place) for place in self.places]
         values += [forward.activation(*place) for place in self.places]
@@ -293,7 +280,6 @@ def _removed(row: Row, layer: int, indices_TK: Tensor) -> Tensor:
 
 
 def agreement(pairs: Iterable[tuple[float, float]]) -> Agreement:
-    """Compare predicted with measured changes."""
     listed = list(pairs)
     predicted, measured = [pair[0] for pair in listed], [pair[1] for pair in listed]
     enough = len(listed) >= MIN_CORRELATED
@@ -322,22 +308,17 @@ SMALLEST_SUM = 1e-10
 
 
 def graph_scores(
-    language_model: LanguageModel,
-    sparse_layers: Mapping[int, SparseLayer],
-    reading: Reading,
-    errors: Errors,
-    experts: Sequence[tuple[int, int, int]],
-    callbacks: Callbacks = NO_CALLBACKS,
+    reading: Reading, sparse_layers: Layers, errors: Errors, experts: Sequence[Place], callbacks: Callbacks
 ) -> GraphScores:
-    """Scores of the graph of some active experts, given as layer, position and expert."""
+    """Scores of the graph of some active experts."""
 
     def constant(function: MlpFunction | None, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         computed = mlp() if function is None else function(x_BTI, mlp)
         return computed.detach().requires_grad_()
 
-    layers, replaced = range(len(language_model.architecture.blocks)), edited_mlps(sparse_layers, errors)
+    layers, replaced = range(len(reading.language_model.architecture.blocks)), edited_mlps(sparse_layers, errors)
     functions = {layer: partial(constant, replaced.get(layer)) for layer in layers}
-    forward = differentiable_forward(language_model, sparse_layers, reading, functions, from_embedding=True)
+    forward = differentiable_forward(reading, sparse_layers, functions, from_embedding=True)
     parts = []
     with torch.no_grad():
         for layer, position, expert in experts:
@@ -348,14 +329,23 @@ def graph_scores(
         errors_LTO = {layer: output_BTO[0].float() for layer, output_BTO in forward.outputs_BTO.items()}
         for layer, sparse_layer in sparse_layers.items():
             errors_LTO[layer] = errors_LTO[layer] - sparse_layer(forward.inputs_BTI[layer][0].float()).output_TO
-    rows = []
-    for place in experts:
+
+    def effects(value_B: Tensor) -> Tensor:
+        """Direct effects of all sources on a value, [S]."""
         callbacks.check_cancelled()
-        rows.append(_effects(forward, forward.activation(*place), experts, parts, errors_LTO))
-    rows.append(_effects(forward, reading.value(forward), experts, parts, errors_LTO))
-    tokens = len(reading.fed_ids)
-    replacement, completeness = scores_of(torch.stack(rows), len(experts), len(layers) * tokens)
-    return GraphScores(replacement, completeness)
+        assert forward.embedding_BTW is not None
+        *gradients, embedding_1TW = gradients_of(value_B, [*forward.outputs_BTO.values(), forward.embedding_BTW])
+        at = {layer: gradient_1TO[0] for layer, gradient_1TO in zip(forward.outputs_BTO, gradients, strict=True)}
+        from_experts = [
+            at[layer][position] @ part_O for (layer, position, _), part_O in zip(experts, parts, strict=True)
+        ]
+        from_errors = [(at[layer] * error_TO).sum(1) for layer, error_TO in errors_LTO.items()]
+        from_tokens = (embedding_1TW[0] * forward.embedding_BTW[0].detach().float()).sum(1)
+        rows = [*([torch.stack(from_experts)] if from_experts else []), *from_errors, from_tokens]
+        return torch.cat([row.cpu() for row in rows])
+
+    effects_RS = torch.stack([*(effects(forward.activation(*at)) for at in experts), effects(reading.value(forward))])
+    return GraphScores(*scores_of(effects_RS, len(experts), len(layers) * len(reading.fed_ids)))
 
 
 def scores_of(effects_RS: Tensor, experts: int, errors: int) -> tuple[float, float]:
@@ -380,22 +370,3 @@ def scores_of(effects_RS: Tensor, experts: int, errors: int) -> tuple[float, flo
     explained = (explained_R * weight_R).sum() + from_errors + from_tokens
     ends = from_errors + from_tokens
     return float(from_tokens / ends) if ends else 0.0, float(explained / (weight_R.sum() + ends))
-
-
-def _effects(
-    forward: Forward,
-    value_B: Tensor,
-    experts: Sequence[tuple[int, int, int]],
-    parts: Sequence[Tensor],
-    errors_LTO: Mapping[int, Tensor],
-) -> Tensor:
-    """Direct effects of all sources on a value, [S]."""
-    assert forward.embedding_BTW is not None
-    tensors = [*forward.outputs_BTO.values(), forward.embedding_BTW]
-    *gradients, embedding_1TW = gradients_of(value_B, tensors)
-    at = {layer: gradient_1TO[0] for layer, gradient_1TO in zip(forward.outputs_BTO, gradients, strict=True)}
-    from_experts = [at[layer][position] @ part_O for (layer, position, _), part_O in zip(experts, parts, strict=True)]
-    from_errors = [(at[layer] * error_TO).sum(1) for layer, error_TO in errors_LTO.items()]
-    from_tokens = (embedding_1TW[0] * forward.embedding_BTW[0].detach().float()).sum(1)
-    rows = [*([torch.stack(from_experts)] if from_experts else []), *from_errors, from_tokens]
-    return torch.cat([row.cpu() for row in rows])

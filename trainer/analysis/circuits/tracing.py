@@ -13,7 +13,7 @@ Shapes: T tokens, I input width, O output width, K active experts, W residual wi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch import Tensor
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge, CircuitNode, CircuitToken, Method, NextToken
 from mxd.trainer.analysis.effects import (
     Forward,
+    Layers,
     Reading,
     differentiable_forward,
     edited_mlps,
@@ -69,8 +70,6 @@ EDGE_SHARE = 0.9
 
 @dataclass(frozen=True)
 class ActiveExpert:
-    """An active expert on one token."""
-
     layer: int
     position: int
     expert: int
@@ -106,7 +105,7 @@ def trace(
     with float32_weights(language_model):
         sparse_layers = layers_of(language_model, runs)
         functions = edited_mlps(sparse_layers, config.errors)
-        forward = differentiable_forward(language_model, sparse_layers, reading, functions)
+        forward = differentiable_forward(reading, sparse_layers, functions)
         reading = reading.with_token(forward)
         value_B = reading.value(forward)
         gradients = _gradients(forward, value_B)
@@ -116,19 +115,11 @@ def trace(
         refining = replace(
             callbacks, on_progress=lambda at, of, note: callbacks.on_progress(at * steps // of, 2 * steps, note)
         )
-        shown = refine(language_model, reading, forward, shown, config.errors, refining)
+        shown = refine(reading, forward, shown, config.errors, refining)
         names = {run.config.layer: run.name for run in runs}
-        nodes = (
-            CircuitNode(
-                "target", reading.prompt_tokens - 1, None, None, None, None, float(value_B.detach()[0]), "gradient"
-            ),
-            *(
-                CircuitNode(
-                    "expert", it.position, it.layer, names[it.layer], it.expert, it.activation, it.predicted, it.method
-                )
-                for it in shown
-            ),
-        )
+        value, at = float(value_B.detach()[0]), reading.prompt_tokens - 1
+        nodes = [CircuitNode("target", at, None, None, None, None, value, "gradient")]
+        nodes += (CircuitNode("expert", run=names[it.layer], **asdict(it)) for it in shown)
         edges = _edges(forward, shown, nodes, callbacks)
     texts = token_texts(language_model.tokenizer, list(reading.fed_ids))
     total = sum(abs(expert.predicted) for expert in active)
@@ -146,11 +137,11 @@ def trace(
         prompt_tokens=reading.prompt_tokens,
         target=reading.target,
         label=_label(language_model, reading.target),
-        value=nodes[0].predicted,
+        value=value,
         candidates=tuple(
             NextToken(id, best[id], float(probabilities_V[id]), float(above_V[id])) for id in top.indices.tolist()
         ),
-        nodes=nodes,
+        nodes=tuple(nodes),
         edges=edges,
         active=len(active),
         retained=sum(abs(expert.predicted) for expert in active[: config.nodes]) / total if total else 0.0,
@@ -210,12 +201,7 @@ def _gradients(forward: Forward, value_B: Tensor) -> dict[int, Tensor]:
 
 
 def refine(
-    language_model: LanguageModel,
-    reading: Reading,
-    forward: Forward,
-    experts: Sequence[ActiveExpert],
-    errors: Errors,
-    callbacks: Callbacks = NO_CALLBACKS,
+    reading: Reading, forward: Forward, experts: Sequence[ActiveExpert], errors: Errors, callbacks: Callbacks
 ) -> list[ActiveExpert]:
     """Predict the effects of experts with a large step or effect again, from the mean gradient along the way."""
     removed: list[tuple[ActiveExpert, Tensor]] = []
@@ -231,7 +217,7 @@ def refine(
     for first in range(0, len(points), rows):
         callbacks.check_cancelled()
         callbacks.on_progress(first, len(points), "")
-        slopes += _slopes(language_model, reading, forward.sparse_layers, points[first : first + rows], errors)
+        slopes += _slopes(reading, forward.sparse_layers, points[first : first + rows], errors)
     averaged = {
         it: sum(slopes[index * len(PATH) : (index + 1) * len(PATH)]) / len(PATH)
         for index, (it, _) in enumerate(removed)
@@ -240,11 +226,7 @@ def refine(
 
 
 def _slopes(
-    language_model: LanguageModel,
-    reading: Reading,
-    sparse_layers: Mapping[int, SparseLayer],
-    points: Sequence[tuple[ActiveExpert, Tensor, float]],
-    errors: Errors,
+    reading: Reading, sparse_layers: Layers, points: Sequence[tuple[ActiveExpert, Tensor, float]], errors: Errors
 ) -> list[float]:
     """Derivative of the target along each expert's removal, where a share of its contribution is removed."""
 
@@ -259,11 +241,10 @@ def _slopes(
         return added_PO
 
     functions = edited_mlps(sparse_layers, errors, change)
-    forward = differentiable_forward(language_model, sparse_layers, reading, functions, len(points))
+    forward = differentiable_forward(reading, sparse_layers, functions, len(points))
     layers = sorted({it.layer for it, _, _ in points})
-    gradients = dict(
-        zip(layers, gradients_of(reading.value(forward), [forward.outputs_BTO[it] for it in layers]), strict=True)
-    )
+    at_layers = gradients_of(reading.value(forward), [forward.outputs_BTO[it] for it in layers])
+    gradients = dict(zip(layers, at_layers, strict=True))
     return [-float(gradients[it.layer][row, it.position] @ part_O) for row, (it, part_O, _) in enumerate(points)]
 
 
@@ -317,7 +298,6 @@ def _margin(forward: Forward, expert: ActiveExpert) -> float:
 
 
 def _label(language_model: LanguageModel, target: Target) -> str:
-    """The target as text."""
     texts = single_texts(language_model, set(target_tokens(target)))
     match target:
         case TokenTarget(token=int(token)):

@@ -65,11 +65,11 @@ MAX_SCORES = 1 << 26
 MEASURE_INTERVAL = 8
 """The layer's error is measured on every n-th batch only. Routing needs neither the decoder nor the original MLP."""
 _BATCHES_AHEAD = 2
+SUMMED = ("tokens", "measured_tokens", "error_sum")
+"""Numbers of an ``IndexBuilder`` that are summed over the processes."""
 
 
 class Batch(NamedTuple):
-    """A routed batch."""
-
     token_ids_SL: NDArray[np.int64]
     sequence_ids_S: Ints
     """Index of each sequence in the text, ascending."""
@@ -114,7 +114,6 @@ class IndexBuilder:
         return selected
 
     def close(self) -> None:
-        """Delete temporary files."""
         self.token_counts.close()
 
     @property
@@ -129,51 +128,23 @@ def merge(builder: IndexBuilder, group: ProcessGroup) -> None:
         return
     builder.prune()
     if not group.is_main:
-        _send(builder, group)
+        group.send([getattr(builder, name) for name in SUMMED], 0)
+        group.send([builder.statistics, builder.examples.pairs, builder.sequences.token_ids, builder.sample], 0)
+        group.send((words for _, _, words in builder.token_counts.chunks() if len(words)), 0)
+        group.send([None], 0)
         return
-    parts = [_receive(builder, group, source) for source in range(1, group.world_size)]
+    parts = list[ActivePairs]()
+    for source in range(1, group.world_size):
+        for name, value in zip(SUMMED, group.receive(len(SUMMED), source), strict=True):
+            setattr(builder, name, getattr(builder, name) + value)
+        statistics, pairs, token_ids, sample = group.receive(4, source)
+        builder.statistics.merge(statistics)
+        parts.append(pairs)
+        builder.sequences.token_ids.update(token_ids)
+        builder.sample.merge(sample)
+        while (words := group.receive(1, source)[0]) is not None:
+            builder.token_counts.add_run(words)
     builder.examples.merge(parts, builder.statistics)
-
-
-def _send(builder: IndexBuilder, group: ProcessGroup) -> None:
-    statistics = builder.statistics
-    group.send([builder.tokens, builder.measured_tokens, builder.error_sum], 0)
-    group.send(
-        [
-            statistics.active_tokens,
-            statistics.sums,
-            statistics.largest,
-            statistics.histogram_NB,
-            statistics.exponents,
-            *statistics.tails.arrays(statistics.active_tokens),
-        ],
-        0,
-    )
-    group.send(builder.examples.pairs, 0)
-    group.send([builder.sequences.token_ids, builder.sample], 0)
-    group.send((words for _, _, words in builder.token_counts.chunks() if len(words)), 0)
-    group.send([None], 0)
-
-
-def _receive(builder: IndexBuilder, group: ProcessGroup, source: int) -> ActivePairs:
-    """Merge another process's data, except for its active pairs, which are returned."""
-    tokens, measured_tokens, error_sum = group.receive(3, source)
-    builder.tokens += tokens
-    builder.measured_tokens += measured_tokens
-    builder.error_sum += error_sum
-    other = ExpertStatistics(len(builder.statistics.active_tokens))
-    other.active_tokens, other.sums, other.largest, other.histogram_NB, other.exponents, *tails = group.receive(
-        8, source
-    )
-    other.tails.expert, other.tails.value, other.tails.dropped = tails
-    builder.statistics.merge(other)
-    pairs = ActivePairs(*group.receive(len(ActivePairs._fields), source))
-    token_ids, sample = group.receive(2, source)
-    builder.sequences.token_ids.update(token_ids)
-    builder.sample.merge(sample)
-    while (words := group.receive(1, source)[0]) is not None:
-        builder.token_counts.add_run(words)
-    return pairs
 
 
 def collect(
@@ -343,7 +314,10 @@ def _experts(
     for summary in builder.token_counts.summaries(config.top_tokens):
         described = zip(summary.top_tokens, summary.entropy.tolist(), strict=True)
         for expert, (top_tokens, entropy) in enumerate(described, start=summary.first):
-            histogram_B = statistics.histogram_NB[expert]
+            histogram_B, high = statistics.histogram_NB[expert], range_ends[expert]
+            counts = histogram_B.reshape(ACTIVATION_BINS, HISTOGRAM_BINS // ACTIVATION_BINS).sum(axis=1)
+            filled = int(np.flatnonzero(counts).max(initial=-1)) + 1
+            edges = [number * high / ACTIVATION_BINS for number in range(filled + 1)]
             yield {
                 "run_id": run_id,
                 "expert": expert,
@@ -355,20 +329,11 @@ def _experts(
                 "entropy": entropy,
                 "top_tokens": top_tokens,
                 "histogram": histogram_B.tolist(),
-                "histogram_high": range_ends[expert],
-                "bins": _bin_edges(histogram_B, range_ends[expert]),
+                "histogram_high": high,
+                # [low, high, active tokens], from the highest non-empty bin down.
+                "bins": [[edges[bin], edges[bin + 1], int(counts[bin])] for bin in reversed(range(filled))],
                 "steerability": steerability[expert],
             }
-
-
-def _bin_edges(histogram_B: Ints, high: float) -> list[list[float]]:
-    """Activation bins as [low, high, active tokens], from the highest non-empty bin down."""
-    counts = histogram_B.reshape(ACTIVATION_BINS, HISTOGRAM_BINS // ACTIVATION_BINS).sum(axis=1)
-    filled = int(np.flatnonzero(counts).max(initial=-1)) + 1
-    return [
-        [number * high / ACTIVATION_BINS, (number + 1) * high / ACTIVATION_BINS, int(counts[number])]
-        for number in reversed(range(filled))
-    ]
 
 
 def _examples(run_id: int, selected: SelectedExamples, pairs: ActivePairs) -> Iterator[dict[str, Any]]:
@@ -382,15 +347,25 @@ def _examples(run_id: int, selected: SelectedExamples, pairs: ActivePairs) -> It
         yield from _rows(run_id, (*EXAMPLE_COLUMNS, "packed"), zip(*columns, packed, strict=True))
 
 
-SearchWindow = tuple[int, list[int]]
-"""An expert and the token ids around the peak of one of its top examples."""
-
-
 def index_search(session: Session, run_id: int, tokenizer: PreTrainedTokenizerBase) -> None:
     """Add one search document per expert with examples, in the caller's transaction. The run must have none yet."""
     make_search_table(session, run_id)
-    by_expert = groupby(_search_windows(session, run_id), key=lambda window: window[0])
-    experts = ((expert, [ids for _, ids in windows]) for expert, windows in by_expert)
+    same_sequence = and_(
+        SequenceRecord.run_id == ExampleRecord.run_id, SequenceRecord.sequence == ExampleRecord.sequence
+    )
+    query = (
+        select(ExampleRecord.expert, ExampleRecord.position, type_coerce(SequenceRecord.token_ids, LargeBinary))
+        .join(SequenceRecord, same_sequence)
+        .where(ExampleRecord.run_id == run_id, ExampleRecord.bin == 0)
+        .order_by(ExampleRecord.expert, ExampleRecord.rank)
+    )
+    # The token ids around the peak of each top example.
+    windows = (
+        (expert, _unpack(packed)[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist())
+        for expert, position, packed in session.execute(query)
+    )
+    by_expert = groupby(windows, key=lambda window: window[0])
+    experts = ((expert, [ids for _, ids in own]) for expert, own in by_expert)
 
     def documents(some: Sequence[tuple[int, list[list[int]]]]) -> list[tuple[int, str]]:
         # One call decodes all windows, which the tokenizer spreads over the cores.
@@ -408,20 +383,6 @@ def index_search(session: Session, run_id: int, tokenizer: PreTrainedTokenizerBa
 
 _unpack = lru_cache(DECODED_SEQUENCES)(unpack_token_ids)
 """Token ids of a sequence. Experts and runs of one text share sequences, and unpacking is slow."""
-
-
-def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:
-    same_sequence = and_(
-        SequenceRecord.run_id == ExampleRecord.run_id, SequenceRecord.sequence == ExampleRecord.sequence
-    )
-    query = (
-        select(ExampleRecord.expert, ExampleRecord.position, type_coerce(SequenceRecord.token_ids, LargeBinary))
-        .join(SequenceRecord, same_sequence)
-        .where(ExampleRecord.run_id == run_id, ExampleRecord.bin == 0)
-        .order_by(ExampleRecord.expert, ExampleRecord.rank)
-    )
-    for expert, position, packed in session.execute(query):
-        yield expert, _unpack(packed)[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
 
 
 LOCK_FILE = ".indexing"

@@ -27,7 +27,6 @@ from mxd.trainer.analysis.indexing.statistics import (
     ExpertStatistics,
     Ints,
     concatenate_sorted,
-    group_lengths,
     group_starts,
     positions_in_groups,
     stable_argsort,
@@ -64,7 +63,7 @@ class _Groups(NamedTuple):
     @classmethod
     def from_pairs(cls, pairs: ActivePairs) -> Self:
         starts = group_starts(pairs.expert, pairs.sequence)
-        return cls(starts, group_lengths(starts, len(pairs.expert)))
+        return cls(starts, np.diff(starts, append=len(pairs.expert)))
 
     def peaks(self, pairs: ActivePairs) -> Ints:
         """Index of each group's largest activation, [G]; the first of equal ones."""
@@ -105,7 +104,6 @@ class TopExamples:
         """Priority below which a pair can still be a random example."""
 
     def add(self, pairs: ActivePairs, statistics: ExpertStatistics, widened: dict[int, Ints]) -> None:
-        """Consider a batch of whole sequences that follow the earlier ones. ``statistics`` must include the batch."""
         if not len(pairs.expert):
             return
         self._widen(widened)
@@ -128,7 +126,6 @@ class TopExamples:
         return self._select(concatenate_sorted([self.pairs, *self._pending]), statistics)
 
     def merge(self, parts: list[ActivePairs], statistics: ExpertStatistics) -> SelectedExamples:
-        """Merge the selected pairs of other parts of the text. ``statistics`` must include all parts."""
         pairs = ActivePairs.concatenate([self.pairs, *self._pending, *parts])
         # Positions are already sorted within a group, so two stable sorts order all three columns.
         pairs = pairs.select(stable_argsort(pairs.sequence))
@@ -217,7 +214,6 @@ class StoredSequences:
         self.token_ids: dict[int, NDArray[np.uint32]] = {}
 
     def add(self, token_ids_SL: NDArray[np.integer], sequence_ids_S: Ints) -> None:
-        """Add sequences."""
         self.token_ids.update(zip(sequence_ids_S.tolist(), token_ids_SL.astype(np.uint32), strict=True))
 
     def keep(self, sequence_ids: NDArray[np.integer]) -> None:
@@ -256,7 +252,6 @@ class RoutedSample:
         self.token_ids: dict[int, NDArray[np.uint32]] = {}
 
     def add(self, pairs: ActivePairs, token_ids_SL: NDArray[np.integer], numbers_S: Ints) -> None:
-        """Consider whole sequences for the sample. ``pairs`` must contain all their active pairs."""
         length, first = token_ids_SL.shape[1], int(numbers_S[0])
         for sequence in self._admit(numbers_S.tolist()):
             self.token_ids[sequence] = token_ids_SL[sequence - first].astype(np.uint32)
@@ -279,13 +274,11 @@ class RoutedSample:
         return [sequence for sequence in sequences if sequence in sampled]
 
     def merge(self, other: Self) -> None:
-        """Merge the sample of another process."""
         for sequence in self._admit(other.sequences):
             self._routed[sequence], self.token_ids[sequence] = other._routed[sequence], other.token_ids[sequence]
 
     @property
     def sequences(self) -> list[int]:
-        """Indices of the sampled sequences, ascending."""
         return sorted(self._routed)
 
     def active_experts(self, sequence: int) -> tuple[Ints, Ints]:

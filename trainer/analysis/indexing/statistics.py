@@ -1,9 +1,7 @@
 """Exact running statistics of every expert, in memory that does not grow with the text.
 
 **Pairs** of token and expert are sorted by expert, then sequence, then position. In this order, the pairs of an expert
-are contiguous, and so are its pairs within a sequence. Each such group of neighbours is reduced in one numpy call. The
-sort key is one integer per pair: the expert in the high bits, the slot in the batch in the low bits. Numpy sorts plain
-integers many times faster than rows with several columns.
+are contiguous, and so are its pairs within a sequence. Each such group of neighbours is reduced in one numpy call.
 
 **Histograms.** An expert's histogram covers [0, 2^e). e is the smallest exponent whose range holds the expert's largest
 activation. When a larger activation arrives, the range doubles and neighbouring bins are summed. The counts are
@@ -54,17 +52,14 @@ class ActivePairs(NamedTuple):
     """Rank of the expert among those active on its token, 0 for the largest activation."""
 
     def select(self, chosen: NDArray[Any]) -> Self:
-        """Return the pairs chosen by an index array or a mask."""
         return type(self)(*(field[chosen] for field in self))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """Concatenate several sets of pairs."""
         return cls._make(np.concatenate(values) for values in zip(*parts, strict=True))
 
     @classmethod
     def empty(cls) -> Self:
-        """Return a set without pairs."""
         ids, ranks = np.zeros(0, np.int32), np.zeros(0, np.uint16)
         return cls(ids, ids, ranks, np.zeros(0, np.float32), ranks)
 
@@ -79,22 +74,17 @@ def active_pairs(routing: Routing, length: int, sequence_ids_S: Ints) -> tuple[A
     """
     activations_TK = routing.activations_TK.float().cpu().numpy()
     indices_TK = routing.indices_TK.cpu().numpy()
-    tokens, k = activations_TK.shape
-    column_bits = (k - 1).bit_length()
-    slot_bits = ((tokens << column_bits) - 1).bit_length()
-    slots_TK = (np.arange(tokens)[:, None] << column_bits) + np.arange(k)
-    keys_P = ((indices_TK << slot_bits) | slots_TK)[activations_TK > 0]
-    keys_P.sort()
-    slot_P = keys_P & ((1 << slot_bits) - 1)
-    token_P = slot_P >> column_bits
-    column_P = slot_P & ((1 << column_bits) - 1)
+    token_P, column_P = np.nonzero(activations_TK > 0)
+    expert_P = indices_TK[token_P, column_P]
+    order_P = stable_argsort(expert_P)
+    token_P, column_P, expert_P = token_P[order_P], column_P[order_P], expert_P[order_P]
     activation_P = activations_TK[token_P, column_P]
     # Top-k gates sort by activation. Threshold gates do not.
     is_sorted = bool((activations_TK[:, 1:] <= activations_TK[:, :-1]).all())
     rank_P = column_P if is_sorted else ranks_in_token(token_P, activation_P)
     row_P, position_P = np.divmod(token_P.astype(np.int32), np.int32(length))
     pairs = ActivePairs(
-        expert=(keys_P >> slot_bits).astype(np.int32),
+        expert=expert_P.astype(np.int32),
         sequence=sequence_ids_S.astype(np.int32)[row_P],
         position=position_P.astype(np.uint16),
         activation=activation_P,
@@ -106,9 +96,8 @@ def active_pairs(routing: Routing, length: int, sequence_ids_S: Ints) -> tuple[A
 def ranks_in_token(token_P: Ints, activation_P: NDArray[np.float32]) -> Ints:
     """Rank of each pair among those of its token, [P], 0 for the largest activation."""
     order_P = np.lexsort((-activation_P, token_P))
-    starts = group_starts(token_P[order_P])
     rank_P = np.empty(len(order_P), np.int64)
-    rank_P[order_P] = np.arange(len(order_P)) - np.repeat(starts, group_lengths(starts, len(order_P)))
+    rank_P[order_P] = positions_in_groups(token_P[order_P])
     return rank_P
 
 
@@ -119,11 +108,6 @@ def group_starts(*columns: NDArray[Any]) -> Ints:
     for column in columns:
         first[1:] |= column[1:] != column[:-1]
     return np.flatnonzero(first)
-
-
-def group_lengths(starts: Ints, total: int) -> Ints:
-    """Size of each group, given the groups' first indices and the total number of members."""
-    return np.diff(starts, append=total)
 
 
 def stable_argsort(values: NDArray[Any]) -> Ints:
@@ -142,7 +126,7 @@ def concatenate_sorted(parts: Sequence[ActivePairs]) -> ActivePairs:
 def positions_in_groups(values: NDArray[Any]) -> Ints:
     """Index 0, 1, 2, … of each value within its group of equal neighbours."""
     starts = group_starts(values)
-    return np.arange(len(values)) - np.repeat(starts, group_lengths(starts, len(values)))
+    return np.arange(len(values)) - np.repeat(starts, np.diff(starts, append=len(values)))
 
 
 HISTOGRAM_BINS = 64
@@ -180,7 +164,7 @@ class ExpertStatistics:
         starts_R = group_starts(pairs.expert)
         experts_R = pairs.expert[starts_R]
         widened = self._widen(experts_R, np.maximum.reduceat(pairs.activation, starts_R))
-        self.active_tokens[experts_R] += group_lengths(starts_R, len(pairs.expert))
+        self.active_tokens[experts_R] += np.diff(starts_R, append=len(pairs.expert))
         self.sums[experts_R] += np.add.reduceat(pairs.activation, starts_R, dtype=np.float64)
         np.add.at(
             self.histogram_NB.reshape(-1),
@@ -191,7 +175,6 @@ class ExpertStatistics:
         return widened
 
     def merge(self, other: Self) -> None:
-        """Add the statistics of another part of the text."""
         active = np.flatnonzero(other.active_tokens)
         self._widen(active, other.largest[active])
         lag_N = np.maximum(self.exponents - other.exponents, 0)
@@ -271,14 +254,8 @@ class Tails:
             self._sort(active_N)
 
     def merge(self, other: Self) -> None:
-        """Add the activations of another part of the text."""
         self._pending += [*other._pending, (other.expert, other.value)]
         self.dropped = np.maximum(self.dropped, other.dropped)
-
-    def arrays(self, active_N: Ints) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-        """Experts, activations and the largest dropped activations, for another process."""
-        self._sort(active_N)
-        return self.expert, self.value, self.dropped
 
     def percentiles(self, share: float, active_N: Ints) -> Floats:
         """Percentile of each expert, [N]; NaN where activations that it may depend on were dropped, and 0 if dead."""
@@ -322,14 +299,9 @@ MAX_COUNT = 1 << COUNT_BITS
 MAX_RUNS = 32
 """Runs in the file before they are merged into one."""
 WORDS_PER_CHUNK = 1 << 20
-_RANKED_COUNT_BITS = 25
-_RANKED_EXPERTS = 1 << 17
-_RANK_INDEX_BITS = 21
 
 
 class TokenSummary(NamedTuple):
-    """Token statistics of consecutive experts."""
-
     first: int
     """Index of the first expert."""
     top_tokens: list[list[list[int]]]
@@ -339,8 +311,6 @@ class TokenSummary(NamedTuple):
 
 
 class TokenCounts:
-    """Counts of (expert, vocabulary token) pairs."""
-
     def __init__(self, num_experts: int, vocabulary: int, folder: Path, buffer_size: int = 1 << 21) -> None:
         """Buffer ``buffer_size`` pairs in memory and write the rest to an unnamed file in ``folder``."""
         self.num_experts = num_experts
@@ -384,7 +354,7 @@ class TokenCounts:
         first = 0
         while first < self.num_experts:
             fits = int(np.searchsorted(rows_N1, rows_N1[first] + WORDS_PER_CHUNK, side="right")) - 1
-            end = min(max(fits, first + 1), first + _RANKED_EXPERTS, self.num_experts)
+            end = min(max(fits, first + 1), self.num_experts)
             parts = [run[bounds[first] : bounds[end]] for run, bounds in zip(runs, bounds_RN1, strict=True)]
             words = np.concatenate([np.zeros(0, np.uint64), *parts])
             words.sort()
@@ -400,24 +370,20 @@ class TokenCounts:
             totals = np.bincount(experts, counts, end - first)
             shares = counts / totals[experts]
             entropy = np.bincount(experts, -shares * np.log2(shares), end - first)
-            order = _most_frequent_first(experts, counts)
+            order = np.lexsort((-counts, experts))
             bounds = np.searchsorted(experts[order], np.arange(end - first + 1))
             chosen = [order[low : min(low + top, high)] for low, high in pairwise(bounds.tolist())]
             tops = [np.stack([tokens[rows].astype(np.int64), counts[rows]], axis=1).tolist() for rows in chosen]
             yield TokenSummary(first, tops, np.maximum(entropy, 0.0))
 
     def close(self) -> None:
-        """Close the temporary file, which deletes it."""
         if self._file is not None:
             self._file.close()
 
     def _drain_buffer(self) -> Words:
-        keys = self._buffer[: self._buffered]
-        keys.sort()
-        starts = group_starts(keys)
-        words = _encode_words(keys[starts].astype(np.uint64), group_lengths(starts, len(keys)))
+        keys, counts = np.unique(self._buffer[: self._buffered], return_counts=True)
         self._buffered = 0
-        return words
+        return _encode_words(keys.astype(np.uint64), counts)
 
     def _append(self, words: Words) -> None:
         # An unnamed file leaves nothing behind, however the process ends.
@@ -455,13 +421,3 @@ def _encode_words(keys: Words, counts: Ints) -> Words:
         sizes[last] = counts - (pieces - 1) * MAX_COUNT
         return np.sort(_encode_words(np.repeat(keys, pieces), sizes))
     return (keys << np.uint64(COUNT_BITS)) | (counts - 1).astype(np.uint64)
-
-
-def _most_frequent_first(experts: Ints, counts: Ints) -> Ints:
-    """Argsort by expert, then by descending count, then by index; at most 2**21 rows of 2**17 experts."""
-    clipped = np.minimum(counts, (1 << _RANKED_COUNT_BITS) - 1)
-    falling = (1 << _RANKED_COUNT_BITS) - 1 - clipped
-    keys = (((experts << _RANKED_COUNT_BITS) | falling) << _RANK_INDEX_BITS) | np.arange(len(counts))
-    keys.sort()
-    indices: Ints = keys & ((1 << _RANK_INDEX_BITS) - 1)
-    return indices

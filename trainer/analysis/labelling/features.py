@@ -49,7 +49,6 @@ class TokensByExpert:
     """Offset of each expert's first index, [N + 1]."""
 
     def for_expert(self, expert: int) -> Indices:
-        """Token indices of one expert, ascending."""
         return self.indices[self.offsets[expert] : self.offsets[expert + 1]]
 
     @classmethod
@@ -105,38 +104,27 @@ def read_corpus(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizer
     for number, ids in enumerate(sequences):
         callbacks.check_cancelled()
         features_FT[:, starts[number] : starts[number + 1]] = extractor.extract(token_texts(tokenizer, ids.tolist()))
-    sample, active = _sample(session, run, offsets)
-    return Corpus(
-        extractor=extractor,
-        features_FT=features_FT,
-        held_out_T=np.repeat(np.array(sequence_ids) // BLOCK_SEQUENCES % 2 == 1, lengths),
-        examples=_examples(session, run, offsets),
-        sample=sample,
-        active=active,
-        density_N=density,
-    )
-
-
-def _examples(session: Session, run: RunRecord, offsets: Indices) -> TokensByExpert:
-    query = select(ExampleRecord.expert, ExampleRecord.sequence, ExampleRecord.position)
-    rows = session.execute(query.where(ExampleRecord.run_id == run.id))
+    query_examples = select(ExampleRecord.expert, ExampleRecord.sequence, ExampleRecord.position)
+    examples = session.execute(query_examples.where(ExampleRecord.run_id == run.id))
     # np.array on rows of SQLAlchemy asks each for its attributes.
-    values_R3 = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 3)
-    experts_R, sequences_R, positions_R = values_R3.T
-    return TokensByExpert.from_pairs(experts_R, offsets[sequences_R] + positions_R, run.num_experts)
-
-
-def _sample(session: Session, run: RunRecord, offsets: Indices) -> tuple[Indices, TokensByExpert]:
+    experts_R, sequences_R, positions_R = np.fromiter(chain.from_iterable(examples), np.int64).reshape(-1, 3).T
     tokens, experts, active_tokens = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    query = select(RoutedRecord).where(RoutedRecord.run_id == run.id).order_by(RoutedRecord.sequence)
-    for record in session.scalars(query):
+    sampled = select(RoutedRecord).where(RoutedRecord.run_id == run.id).order_by(RoutedRecord.sequence)
+    for record in session.scalars(sampled):
         counts, active = unpack_routed(record.counts, record.experts, run.num_experts)
         indices = offsets[record.sequence] + np.arange(len(counts))
         tokens.append(indices)
         experts.append(active)
         active_tokens.append(np.repeat(indices, counts))
-    return np.concatenate(tokens), TokensByExpert.from_pairs(
-        np.concatenate(experts), np.concatenate(active_tokens), run.num_experts
+    active_pairs = np.concatenate(experts), np.concatenate(active_tokens)
+    return Corpus(
+        extractor=extractor,
+        features_FT=features_FT,
+        held_out_T=np.repeat(np.array(sequence_ids) // BLOCK_SEQUENCES % 2 == 1, lengths),
+        examples=TokensByExpert.from_pairs(experts_R, offsets[sequences_R] + positions_R, run.num_experts),
+        sample=np.concatenate(tokens),
+        active=TokensByExpert.from_pairs(*active_pairs, run.num_experts),
+        density_N=density,
     )
 
 
@@ -352,5 +340,4 @@ def _enclosing(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a token with visible white space."""
     return text.strip(" ").translate(_BREAKS) or "␣" * min(len(text), 4)

@@ -160,10 +160,22 @@ def read_label_examples(
     held_out = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 1]
     generator = random.Random(expert)
     active = generator.sample(held_out, min(tested, len(held_out)))
-    inactive = _inactive_positions(session, run, expert, len(active), generator)
+    # Random tokens of the held-out sample, one per sequence, without the expert being active nearby.
+    sequences = session.scalars(select(RoutedRecord.sequence).where(RoutedRecord.run_id == run.id))
+    numbers = [number for number in sequences if number // BLOCK_SEQUENCES % 2 == 1]
+    generator.shuffle(numbers)
+    inactive: list[tuple[int, int]] = []
+    for number in numbers:
+        if len(inactive) == len(active):
+            break
+        record = session.get_one(RoutedRecord, (run.id, number))
+        counts, experts = unpack_routed(record.counts, record.experts, run.num_experts)
+        active_at = set(np.repeat(np.arange(len(counts)), counts)[experts == expert].tolist())
+        position = generator.randrange(1, len(counts))
+        if not active_at.intersection(range(position - TOKENS_BEFORE, position + TOKENS_AFTER + 1)):
+            inactive.append((number, position))
     to_explain = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 0][:explained]
-    chosen = (to_explain, active, inactive)
-    marked = partial(_marked_text, session, run, tokenizer)
+    chosen, marked = (to_explain, active, inactive), partial(_marked_text, session, run, tokenizer)
     return LabelExamples(*(tuple(marked(*position) for position in positions) for positions in chosen))
 
 
@@ -173,28 +185,8 @@ def _marked_text(
     ids = np.frombuffer(session.get_one(SequenceRecord, (run.id, sequence)).token_ids, TOKEN_IDS)
     first = max(0, position - TOKENS_BEFORE)
     texts = token_texts(tokenizer, ids[first : position + TOKENS_AFTER + 1].tolist())
-    marked = position - first
-    return f"{''.join(texts[:marked])}«{texts[marked]}»{''.join(texts[marked + 1 :])}"
-
-
-def _inactive_positions(
-    session: Session, run: RunRecord, expert: int, count: int, generator: random.Random
-) -> list[tuple[int, int]]:
-    """Random tokens of the held-out sample, one per sequence, without the expert being active nearby."""
-    sequences = session.scalars(select(RoutedRecord.sequence).where(RoutedRecord.run_id == run.id))
-    numbers = [number for number in sequences if number // BLOCK_SEQUENCES % 2 == 1]
-    generator.shuffle(numbers)
-    inactive: list[tuple[int, int]] = []
-    for number in numbers:
-        if len(inactive) == count:
-            break
-        record = session.get_one(RoutedRecord, (run.id, number))
-        counts, experts = unpack_routed(record.counts, record.experts, run.num_experts)
-        active = set(np.repeat(np.arange(len(counts)), counts)[experts == expert].tolist())
-        position = generator.randrange(1, len(counts))
-        if not active.intersection(range(position - TOKENS_BEFORE, position + TOKENS_AFTER + 1)):
-            inactive.append((number, position))
-    return inactive
+    texts[position - first] = f"«{texts[position - first]}»"
+    return "".join(texts)
 
 
 ChatFunction = Callable[[str, str], dict[str, object]]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,6 @@ Values = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Condition:
-    """Requirement that a token's feature has one of ``values``."""
-
     feature: int
     """Index of the feature in ``FEATURES``."""
     values: tuple[int, ...]
@@ -60,7 +58,6 @@ class Condition:
 
     @property
     def name(self) -> str:
-        """Name of the feature."""
         return FEATURES[self.feature]
 
 
@@ -113,7 +110,6 @@ class BackgroundTokens:
         self._start_of_code = before - self.feature_of_code * len(tokens_B)
 
     def codes(self, tokens: Indices) -> Indices:
-        """Codes of some tokens, [F, tokens]."""
         # take and an addition in place, because the searches spend most of their time here.
         codes: Indices = self.features_FT.take(tokens, axis=1).astype(np.int64)
         codes += self.first_code_F[:, None]
@@ -124,7 +120,6 @@ class BackgroundTokens:
         return np.bincount(self.codes(tokens).ravel(), minlength=self.num_codes)
 
     def matching(self, rule: Rule) -> Indices:
-        """Tokens that match a rule."""
         first, *rest = rule
         order, codes = self._order_FB[first.feature], np.array(first.values) + self.first_code_F[first.feature]
         starts, counts = self._start_of_code[codes].tolist(), self.count_of_code[codes].tolist()
@@ -318,7 +313,6 @@ def _objectives(
 
 
 def describe_rule(rule: Rule, vocabularies: Mapping[str, Vocabulary]) -> str:
-    """Describe a rule in English."""
     texts = {one.name: [vocabularies[one.name].texts[value] for value in one.values] for one in rule}
     language = texts.pop("language", [])
     text = " ".join(part for part in (_subject(texts), _surroundings(texts)) if part)
@@ -467,13 +461,16 @@ def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[dict[str, Any
     for start in range(0, len(experts), EXPERTS_AT_A_TIME):
         callbacks.check_cancelled()
         some = experts[start : start + EXPERTS_AT_A_TIME]
-        splits = {expert: _Split.of(corpus, expert) for expert in some}
-        chosen = [expert for expert, split in splits.items() if split.has_enough_examples and len(finding.tokens_B)]
-        rules = find_rules(finding, [splits[expert].finding for expert in chosen])
-        for expert, best in zip(chosen, rules, strict=True):
+        parts = ([_part(corpus, expert, is_held_out) for is_held_out in (False, True)] for expert in some)
+        chosen = [
+            (expert, own, other)
+            for expert, (own, other) in zip(some, parts, strict=True)
+            if min(len(own.positives_P), len(other.positives_P)) >= MIN_EXAMPLES and len(finding.tokens_B)
+        ]
+        rules = find_rules(finding, [own for _, own, _ in chosen])
+        for (expert, _, other), best in zip(chosen, rules, strict=True):
             if best is not None and best.objective >= MIN_OBJECTIVE:
-                held_out_part = splits[expert].testing
-                score = score_rule(best.rule, testing, held_out_part.positives_P, held_out_part.active)
+                score = score_rule(best.rule, testing, other.positives_P, other.active)
                 num_labels += 1
                 label = describe_rule(best.rule, corpus.extractor.vocabularies)
                 yield {"expert": expert, "label": label, **asdict(score)}
@@ -481,25 +478,11 @@ def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[dict[str, Any
         callbacks.on_progress(done, len(experts), f"{num_labels:,} labels")
 
 
-class _Split(NamedTuple):
-    """Tokens of an expert to find a rule with, and to test it with."""
-
-    finding: ActiveTokens
-    testing: ActiveTokens
-
-    @classmethod
-    def of(cls, corpus: Corpus, expert: int) -> Self:
-        examples, active = corpus.examples.for_expert(expert), corpus.active.for_expert(expert)
-        held_out, active_held_out = corpus.held_out_T[examples], corpus.held_out_T[active]
-        density = float(corpus.density_N[expert])
-        return cls(
-            ActiveTokens(examples[~held_out], active[~active_held_out], density),
-            ActiveTokens(examples[held_out], active[active_held_out], density),
-        )
-
-    @property
-    def has_enough_examples(self) -> bool:
-        return min(len(self.finding.positives_P), len(self.testing.positives_P)) >= MIN_EXAMPLES
+def _part(corpus: Corpus, expert: int, is_held_out: bool) -> ActiveTokens:
+    """Tokens of an expert in the sequences that are held out, or in the others."""
+    tokens = (corpus.examples.for_expert(expert), corpus.active.for_expert(expert))
+    examples, active = (each[corpus.held_out_T[each] == is_held_out] for each in tokens)
+    return ActiveTokens(examples, active, float(corpus.density_N[expert]))
 
 
 def score_rule(rule: Rule, testing: BackgroundTokens, examples: Indices, active: Indices) -> LabelScore:

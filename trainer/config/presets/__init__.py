@@ -29,14 +29,8 @@ class Preset:
     @classmethod
     def read(cls, path: Path) -> Self:
         values = tomllib.loads(path.read_text("utf-8"))
-        return cls(
-            name=path.stem,
-            language_model=values["language-model"],
-            layer=values["layer"],
-            num_experts=values.get("num-experts"),
-            k=values["k"],
-            tokens=values["tokens"],
-        )
+        settings: dict[str, Any] = {name: values.get(name.replace("_", "-")) for name in cls.__annotations__}
+        return cls(**settings | {"name": path.stem})
 
 
 def presets() -> tuple[Preset, ...]:

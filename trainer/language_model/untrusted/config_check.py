@@ -83,7 +83,6 @@ def stored_weights(folder: Path) -> StoredWeights | None:
 
 
 def _tensors(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Descriptions of a file's tensors. Their data is not read."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))

@@ -56,7 +56,6 @@ def pack_all(numbers_M: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
 
 
 def pack(numbers: Iterable[int]) -> bytes:
-    """Encode non-negative integers as LEB128."""
     return pack_all(np.fromiter(map(index, numbers), np.int64))[0]
 
 
@@ -147,8 +146,6 @@ def unpack_token_ids(packed: bytes) -> NDArray[np.uint32]:
 
 
 class _Packed(TypeDecorator[T]):
-    """Values that ``encode`` packs as bytes."""
-
     impl = LargeBinary
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]

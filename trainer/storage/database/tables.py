@@ -55,7 +55,6 @@ class AutomaticLabelRecord(Base):
 
 
 def utc_now() -> datetime:
-    """Return the current time, timezone-aware in UTC."""
     return datetime.now(UTC)
 
 

@@ -149,11 +149,9 @@ class SourceTensors:
         return value.detach().to(torch.float32).contiguous()
 
     def pop_optional(self, name: str) -> Tensor | None:
-        """Return an optional tensor."""
         return self.pop(name) if name in self.values else None
 
     def ignore(self, *names: str) -> None:
-        """Mark tensors as irrelevant to the layer's output."""
         self._used.update(names)
 
     def check_empty(self) -> None:

@@ -27,20 +27,15 @@ from mxd.trainer.storage.formats.transcoders import ARCHITECTURE
 
 @dataclass
 class MxDConfig(SAEConfig):  # type: ignore[misc]
-    """Configuration of an MxD layer in SAELens."""
-
     d_out: int = 0
     layer: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def architecture(cls) -> str:
-        """Name under which SAELens finds the class."""
         return ARCHITECTURE
 
 
 class MxDLayer(SAE):  # type: ignore[misc]
-    """Layer of ours with SAELens's methods."""
-
     cfg: MxDConfig
 
     def initialize_weights(self) -> None:
@@ -71,7 +66,6 @@ class MxDLayer(SAE):  # type: ignore[misc]
         return output
 
     def forward(self, x: Tensor) -> Tensor:
-        """Output of the layer, [… O]."""
         return self.decode(self.encode(x), x)
 
     def process_sae_in(self, sae_in: Tensor) -> Tensor:

@@ -95,9 +95,7 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
     writes_addition = output_place(out_hook) == "added"
     parts = {"threshold_N": architecture.startswith("jumprelu"), "skip.weight": "skip" in architecture}
     tensors = SourceTensors.read(weights)
-    converted = tensors.under(
-        SAELENS_NAMES | {ours: SAELENS_OPTIONAL[ours] for ours, is_there in parts.items() if is_there}
-    )
+    converted = tensors.under(SAELENS_NAMES | {it: SAELENS_OPTIONAL[it] for it, is_there in parts.items() if is_there})
     tensors.check_empty()
     return ImportedLayer.transcoder(
         converted,

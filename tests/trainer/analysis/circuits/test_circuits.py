@@ -246,7 +246,7 @@ def test_long_texts_are_averaged_in_small_batches_that_can_be_cancelled(
     batches: list[int] = []
 
     def noted(*arguments: Any) -> list[float]:
-        batches.append(len(arguments[3]))
+        batches.append(len(arguments[2]))
         return _slopes(*arguments)
 
     monkeypatch.setattr("mxd.trainer.analysis.circuits.tracing._slopes", noted)
@@ -266,7 +266,7 @@ def test_long_texts_are_averaged_in_small_batches_that_can_be_cancelled(
 def test_blocks_below_the_first_run_hold_no_graph(world: World, runs: list[Run]) -> None:
     reading = read_circuit(world.language_model, runs[1:], CONFIG)
     sparse_layers = layers_of(world.language_model, runs[1:])
-    forward = differentiable_forward(world.language_model, sparse_layers, reading)
+    forward = differentiable_forward(reading, sparse_layers)
     assert forward.embedding_BTW is None
     assert forward.outputs_BTO[2].is_leaf
     assert not forward.inputs_BTI[2].requires_grad
