@@ -39,14 +39,17 @@ def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(p
     page.get_by_role("textbox", name="Prompt").fill(PROMPT)
     page.keyboard.press("Control+Enter")
     expect(page).to_have_url(re.compile(r"prompt=Once\+upon"))
-    expect(checks(page)).to_contain_text("Single experts", timeout=60_000)  # the model is loaded on first use
-    finding = r"\(\d+, layer \d, on .*\) (supports .* most: without it, the logit falls from|opposes it most)"
+    expect(checks(page)).to_contain_text("Kept alone", timeout=60_000)  # the model is loaded on first use
+    finding = r"\((\d+|no clear label), layer \d, on .*\) (supports .*: without it, the logit falls from|opposes it)"
     expect(page.get_by_text(re.compile(finding))).to_be_visible()
-    claim = r"20 of \d+ active experts (alone )?explain .* random|^Do not rely on this circuit"
+    claim = r"^Kept alone, 20 of \d+ active experts give .* Ablated together, .* necessary|^Do not rely on this circuit"
     expect(page.get_by_role("status").filter(has_text=re.compile(claim))).to_be_visible()
     expect(checks(page)).to_have_text(
-        re.compile(r"All \d+ experts[+−]\d.*20 random ones alone.*\d+\s% as predicted.*r = \d.*largest miss \d")
+        re.compile(r"Kept alone[+−]\d.*Ablated together.*Replacement score0\.\d.*as predicted.*r = \d.*largest miss \d")
     )
+    expect(checks(page).get_by_text("Single experts")).to_be_hidden()
+    checks(page).get_by_text("How well the predictions hold").click()
+    expect(checks(page).get_by_text("Single experts")).to_be_visible()
     effect = r"(supports|opposes|0)"
     named = re.compile(rf"^Expert \d+, layer \d, on .*predicted {effect}.*, measured {effect}")
     expect(graph(page).get_by_role("button", name=named)).to_have_count(20)
@@ -137,7 +140,7 @@ def test_an_example_is_traced_and_saved_once_it_is_measured(page: Page) -> None:
 def test_circuit_on_a_phone_is_accessible(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(f"{ADDRESS}&prompt={PROMPT.replace(' ', '+')}")
-    expect(checks(page)).to_contain_text("Single experts", timeout=60_000)
+    expect(checks(page)).to_contain_text("Kept alone", timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     experts(page).first.tap()
     expect(panel(page)).to_contain_text(re.compile(r"Measured(supports|opposes|0)"))

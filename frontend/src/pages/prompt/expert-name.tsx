@@ -15,8 +15,20 @@ export function expertName(info: NamedInfo | undefined): string {
   return info?.label ?? info?.automatic?.label ?? (token === undefined ? "no label yet" : `“${token.trim() || "␣"}”`);
 }
 
-/** Whether it has a label that is not weak. */
-export const isNamed = ({ label, automatic }: NamedInfo): boolean => label !== null || automatic?.is_clear === true;
+/** Whether quoted words hold a space, a single letter, or a token that is only found inside of words. */
+function hasFragment(label: string, tokens: readonly string[]): boolean {
+  const quoted = [...label.matchAll(/“([^”]+)”/g)].map(([, words = ""]) => words);
+  const inner = tokens.filter((token) => /^\p{Ll}/u.test(token) && !tokens.includes(` ${token}`));
+  return quoted.some((words) => /^(?![AaI]$)[\p{L}␣]$/u.test(words) || inner.includes(words));
+}
+
+/** How well the name of an expert describes it: 1 for a user label, else F1; 0 for a weak label or fragments of words. */
+export function trustOf(info: NamedInfo | undefined): number {
+  if (info === undefined) return 0;
+  const { label, automatic, top_tokens: tokens } = info;
+  if (label !== null) return 1;
+  return automatic?.is_clear === true && !hasFragment(automatic.label, tokens) ? (automatic.f1 ?? 0.2) : 0;
+}
 
 interface ExpertNameProps {
   readonly info: NamedInfo | undefined;
@@ -33,14 +45,22 @@ export function ExpertName({ info }: ExpertNameProps) {
   );
 }
 
-/** An expert in a finding: its name, and in brackets its number and where it is. */
-export function FoundExpert({ info, children }: ExpertNameProps & { readonly children: ReactNode }) {
+interface FoundExpertProps extends ExpertNameProps {
+  readonly expert: number | null;
+  /** Where it is. */
+  readonly children?: ReactNode;
+}
+
+/** An expert in a finding: its name, if that is clear, and its number. */
+export function FoundExpert({ info, expert, children }: FoundExpertProps) {
+  const isClear = trustOf(info) > 0;
   return (
     <>
-      <b>
-        <ExpertName info={info} />
-      </b>{" "}
-      <span className="dim">({children})</span>
+      <b>{isClear ? <ExpertName info={info} /> : `Expert ${expert}`}</b>{" "}
+      <span className="dim">
+        ({isClear ? expert : "no clear label"}
+        {children !== undefined && <>, {children}</>})
+      </span>
     </>
   );
 }

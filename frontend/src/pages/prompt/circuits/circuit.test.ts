@@ -34,9 +34,10 @@ const texts = (...all: string[]) => all.map((text, id) => ({ id, text, start: id
 test.each([
   [["<s>", "The", " man"], [" slept", ","], null],
   [["<s>", "The", " man"], [",", " ", " slept", " ran"], { token: 2, position: null }],
-  [["<s>", "The", " man"], [",", ".", "!", "?", ";", " slept"], null],
+  [["<s>", "The", " man"], [",", ".", "!", "?", ";", " slept"], { token: 5, position: null }],
   [["<s>", "The", " man", " slept", ".", "\n"], ["\n", " He"], { token: 3, position: 2 }],
   [["<s>", "Yes", "."], [" He"], null],
+  [["<s>", "The", " man", " did", " this", "."], [" He"], { token: 2, position: 1 }],
   [["<s>", "The", " man"], [" I", " slept"], { token: 1, position: null }],
 ])("the default target of %s, before one of %j, is a word if one is shown", (tokens, candidates, expected) => {
   expect(defaultTarget({ tokens: texts(...tokens), candidates: texts(...candidates) })).toEqual(expected);
@@ -72,7 +73,7 @@ test.each([
   expect(verdict(GRAPH, check(correlation, sameSign)).level).toBe(level);
 });
 
-test("experts that do no more alone than random ones are said in the claim, whatever the sign of the target", () => {
+test("experts that do no more alone than random ones are not sufficient, whatever the sign of the target", () => {
   for (const [value, without, mean, control] of [
     [10, 6, 6.2, 6.4],
     [-10, -6, -6.2, -6.4],
@@ -81,37 +82,40 @@ test("experts that do no more alone than random ones are said in the claim, what
     const sufficiency = { ...checked.sufficiency, without_experts: without, mean, control };
     const found = verdict({ ...GRAPH, value }, { ...checked, sufficiency });
     expect(found.level).toBe("weak");
-    expect(found.claim).toContain("20 of 90 active experts alone explain no more of the prediction than random ones");
+    expect(found.claim).toContain(": not sufficient, ");
   }
 });
 
 test.each([
-  [6.5, "weak", "13", "rest is spread over many others"],
-  [7, "weak", "25", "rest is spread over many others"],
-  [8, "good", "50", "graph is about half of the explanation"],
-  [9, "good", "75", "graph is most of the explanation"],
-])("experts that alone lead to %s of 10, from 6, are %s: they explain %s %%", (mean, level, share, conclusion) => {
-  const checked = check(0.97, 1);
-  const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, mean } });
-  expect(found.level).toBe(level);
-  expect(found.claim).toBe(
-    `20 of 90 active experts explain ${share}\u00a0% of what all add to the prediction (+4.00), 20 random ones 10\u00a0%: the ${conclusion}`,
+  [6.5, -0.03, "weak", "sufficient in part, not necessary"],
+  [8, -1.5, "good", "sufficient in part, necessary in part"],
+  [9.8, -2.5, "good", "sufficient, necessary"],
+])(
+  "experts that alone lead from 6 to %s of 10, and lower it by %s, are %s: %s",
+  (mean, measured, level, conclusion) => {
+    const checked = check(0.97, 1);
+    const sufficiency = { ...checked.sufficiency, mean };
+    const found = verdict(GRAPH, { ...checked, sufficiency, joint: { predicted: -2, measured } });
+    expect(found.level).toBe(level);
+    expect(found.claim).toContain(`: ${conclusion}`);
+  },
+);
+
+test("the claim says what the experts do alone, and whether the target needs them", () => {
+  const { claim, figures } = verdict(GRAPH, check(0.97, 1));
+  expect(claim).toBe(
+    "Kept alone, 20 of 90 active experts give +2.00 of the +4.00 that all experts add to the prediction; 20 random " +
+      "ones give +0.40. Ablated together, they change it by −1.50: sufficient in part, necessary in part",
   );
+  expect(figures.map(({ name, value }) => [name, value])).toEqual([
+    ["Kept alone", "+2.00"],
+    ["Ablated together", "−1.50"],
+    ["Replacement score", "0.10"],
+  ]);
 });
 
 test("a share that is not above zero is none", () => {
   const checked = check(0.97, 1);
   const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, control: 5.9 } });
-  expect(found.claim).toContain("50\u00a0% of what all add to the prediction (+4.00), 20 random ones none: ");
-});
-
-test("each figure is a change of the target, and its share of what all experts do", () => {
-  const { figures } = verdict(GRAPH, check(0.97, 1));
-  expect(figures.slice(0, 3).map(({ value, note }) => `${value}, ${note}`)).toEqual([
-    "+4.00, change of the target",
-    "+2.00, 50\u00a0% of what all do",
-    "+0.40, 10\u00a0% of what all do",
-  ]);
-  expect(figures[3]?.note).toBe("direction of 20; r = 0.97, largest miss 0.25");
-  expect(figures[6]?.note).toBe("worst of 8 draws 25\u00a0%");
+  expect(found.figures[0]?.note).toBe("50\u00a0% of what all 90 active experts add (+4.00); 20 random ones none");
 });

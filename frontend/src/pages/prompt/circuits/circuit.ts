@@ -3,6 +3,7 @@
 import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, CircuitTarget } from "@/api/types";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
+import { isWholeWord } from "@/components/tokens/token-chip";
 import { CIRCUIT_LIMITS } from "@/lib/text/glossary";
 import { visibleText } from "@/lib/text/token-text";
 import type { NamedInfo } from "@/pages/prompt/expert-name";
@@ -60,12 +61,16 @@ const isWord = (text: string) => /[\p{L}\p{N}]/u.test(text);
 
 /** Words that say little by themselves. */
 const FUNCTION_WORDS = new Set(
-  "a an the and or but of to in on at for with from by as that this it i he she they we you his her its their my is are was were be been had have has not so".split(
+  "a an the and or but nor if of to in on at for with from by as into than then that this these those there it its i me my he him his she her they them their we us our you your who which what when where is are was were be been being am do does did has have had having will would can could shall should may might must not no so very just also all any some such".split(
     " ",
   ),
 );
-/** Least probability of a word that is explained in place of a function word, relative to that one's. */
-const MIN_RELATIVE = 0.5;
+/** A word with a meaning of its own, and no part of one. */
+const isContent = (text: string) => isWholeWord(text) && !FUNCTION_WORDS.has(text.trim().toLowerCase());
+/** Least probability of such a word that is explained in place of a function word, relative to that one's. */
+const MIN_RELATIVE = 0.1;
+/** Tokens before the end among which the last word with a meaning is looked for. */
+const MAX_BACK = 8;
 /** Likely next tokens that are shown. */
 export const SHOWN = 5;
 
@@ -76,19 +81,20 @@ interface ReadText {
 }
 
 /**
- * What is explained if nothing is chosen: of a text that ends with punctuation or white space, its last word; else the
- * likeliest of the shown words with a meaning of its own. Null for the likeliest token.
+ * What is explained if nothing is chosen: of a text that ends with punctuation or white space, its last word with a
+ * meaning of its own; else the likeliest next word with one. Null for the likeliest token.
  */
 export function defaultTarget({ tokens, candidates }: ReadText): { token: number; position: number | null } | null {
   const end = tokens.findLastIndex(({ text, start }) => !start && isWord(text));
-  const token = tokens[end]?.id;
-  if (end < tokens.length - 1 && end > 1 && token !== undefined) return { token, position: end - 1 };
-  const words = candidates.slice(0, SHOWN).filter(({ text }) => isWord(text));
-  const content = words.find(
-    ({ text, probability }) =>
-      probability >= MIN_RELATIVE * (words[0]?.probability ?? 0) && !FUNCTION_WORDS.has(text.trim().toLowerCase()),
-  );
-  const chosen = content ?? words[0];
+  if (end < tokens.length - 1 && end > 1) {
+    const word = tokens.findLastIndex(({ text }, i) => i > 1 && i > end - MAX_BACK && i <= end && isContent(text));
+    const position = word === -1 ? end : word;
+    const token = tokens[position]?.id;
+    return token === undefined ? null : { token, position: position - 1 };
+  }
+  const words = candidates.filter(({ text }) => isWord(text));
+  const least = MIN_RELATIVE * (words[0]?.probability ?? 0);
+  const chosen = words.find(({ text, probability }) => probability >= least && isContent(text)) ?? words[0];
   return chosen !== undefined && chosen !== candidates[0] ? { token: chosen.id, position: null } : null;
 }
 
@@ -125,65 +131,64 @@ interface Figure {
 
 export interface Verdict {
   readonly level: "good" | "weak" | "bad";
-  /** How much of the target the shown experts explain, and what follows, in one sentence. */
+  /** What the shown experts do alone and whether the target needs them, in two sentences. */
   readonly claim: string;
+  /** The three that the claim is about, and those that the predictions are checked by. */
   readonly figures: readonly Figure[];
+  readonly checks: readonly Figure[];
 }
 
-/** Share of what all experts do, from which a graph is most of the explanation. */
-const MOST = 2 / 3;
 const percent = (share: number) => (share < 0.005 ? "none" : `${formatFixed(100 * share, 0)}\u00a0%`);
 const correlationText = (r: number | null) => (r === null ? "too few for r" : `r = ${formatFixed(r, 2)}`);
 
 export function verdict(graph: CircuitGraph, { experts, between, joint, sufficiency, scores }: CircuitCheck): Verdict {
-  const { without_experts: base, mean, control } = sufficiency;
-  const { good, weak, most } = CIRCUIT_LIMITS;
+  const { without_experts: base, mean, control, draws } = sufficiency;
+  const { good, weak, most, some } = CIRCUIT_LIMITS;
   const whole = graph.value - base;
-  const share = (value: number) => (whole === 0 ? "–" : percent((value - base) / whole));
-  const alone = (name: string, value: number): Figure => ({
-    name,
-    value: formatSigned(value - base, 2),
-    note: `${share(value)} of what all do`,
-  });
+  const shareOf = (change: number) => (whole === 0 ? 0 : change / whole);
+  const [kept, random, lost] = [shareOf(mean - base), shareOf(control - base), shareOf(-joint.measured)];
   const reaches = (limits: typeof good) =>
     (experts.correlation ?? -1) >= limits.correlation && (experts.same_sign ?? 0) >= limits.sameSign;
-  const isBeyondChance = (mean - control) * Math.sign(whole) > 0;
-  const isMost = isBeyondChance && (mean - base) / whole >= most;
+  const isBeyondChance = kept > random;
   const target = graph.target.kind === "expert" ? "activation" : "prediction";
-  const shown = `${experts.count} of ${formatCount(graph.active)} active experts`;
-  const explained = `${shown} explain ${share(mean)} of what all add to the ${target} (${formatSigned(whole)}), ${experts.count} random ones ${share(control)}`;
-  const claim = isMost
-    ? `${explained}: the graph is ${(mean - base) / whole < MOST ? "about half" : "most"} of the explanation`
-    : isBeyondChance
-      ? `${explained}: the rest is spread over many others`
-      : `Each effect is real, but ${shown} alone explain no more of the ${target} than random ones`;
+  const all = `${formatCount(graph.active)} active experts`;
+  const sufficient = !isBeyondChance ? "not sufficient" : kept >= 1 - some ? "sufficient" : "sufficient in part";
+  const necessary = lost >= most ? "necessary" : lost >= some ? "necessary in part" : "not necessary";
+  const claim =
+    `Kept alone, ${experts.count} of ${all} give ${formatSigned(mean - base)} of the ${formatSigned(whole)} that all ` +
+    `experts add to the ${target}; ${experts.count} random ones give ${formatSigned(control - base)}. ` +
+    `Ablated together, they change it by ${formatSigned(joint.measured)}: ${sufficient}, ${necessary}`;
   return {
-    level: !reaches(weak) ? "bad" : reaches(good) && isMost ? "good" : "weak",
+    level: !reaches(weak) ? "bad" : reaches(good) && isBeyondChance && kept >= most ? "good" : "weak",
     claim: reaches(weak) ? claim : "Do not rely on this circuit: the model does not do what it predicts",
     figures: [
-      { name: `All ${formatCount(graph.active)} experts`, value: formatSigned(whole, 2), note: "change of the target" },
-      alone(`The ${experts.count} shown alone`, mean),
-      alone(`${experts.count} random ones alone`, control),
+      {
+        name: "Kept alone",
+        value: formatSigned(mean - base),
+        note: `${percent(kept)} of what all ${all} add (${formatSigned(whole)}); ${experts.count} random ones ${percent(random)}`,
+      },
+      {
+        name: "Ablated together",
+        value: formatSigned(joint.measured),
+        note: `sum of the predictions ${formatSigned(joint.predicted)}`,
+      },
+      {
+        name: "Replacement score",
+        value: formatFixed(scores.replacement),
+        note: `[influence that starts at tokens](/glossary#circuit_scores), not at errors; completeness ${formatFixed(scores.completeness)}`,
+      },
+    ],
+    checks: [
       {
         name: "Single experts",
         value: `${percent(experts.same_sign ?? 0)} as predicted`,
-        note: `direction of ${experts.count}; ${correlationText(experts.correlation)}, largest miss ${formatFixed(experts.largest_miss ?? 0, 2)}`,
-      },
-      {
-        name: "All together",
-        value: formatSigned(joint.measured, 2),
-        note: `sum of the predictions ${formatSigned(joint.predicted, 2)}`,
+        note: `direction of ${experts.count}; ${correlationText(experts.correlation)}, largest miss ${formatFixed(experts.largest_miss ?? 0)}`,
       },
       { name: "Edges", value: correlationText(between.correlation), note: `${between.count} between experts` },
       {
         name: "Others at random strengths",
-        value: share(sufficiency.random_mean),
-        note: `worst of ${sufficiency.draws} draws ${share(sufficiency.random_worst)}`,
-      },
-      {
-        name: "circuit-tracer scores",
-        value: formatFixed(scores.completeness, 2),
-        note: `[completeness](/glossary#circuit_scores); [replacement](/glossary#circuit_scores) ${formatFixed(scores.replacement, 2)}`,
+        value: percent(shareOf(sufficiency.random_mean - base)),
+        note: `worst of ${draws} draws ${percent(shareOf(sufficiency.random_worst - base))}`,
       },
     ],
   };

@@ -31,7 +31,7 @@ import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatFixed, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
-import { FoundExpert } from "@/pages/prompt/expert-name";
+import { FoundExpert, trustOf } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import {
@@ -89,6 +89,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   const { target, candidates } = graph;
   const token = target.kind === "token" || target.kind === "difference" ? (target.token ?? null) : null;
   const likely = candidates.find(({ id }) => id === token);
+  const shown = candidates.filter(({ id }, i) => i < (next === null ? SHOWN : 2) || (next === null && id === token));
   return (
     <div className="row wrap target-bar" role="group" aria-label="Target">
       <span className="dim">
@@ -107,7 +108,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
           </Button>
         </>
       )}
-      {candidates.slice(0, next === null ? SHOWN : 2).map(({ id, text, probability }) => (
+      {shown.map(({ id, text, probability }) => (
         <Button
           key={id}
           size="small"
@@ -173,17 +174,25 @@ function Progress({ of }: { readonly of: QueryKey }) {
   );
 }
 
-/** The finding: the experts that support and oppose the target most, and how much the graph explains. */
+/** The finding: the experts that support and oppose the target most, and what they do together. */
 function Finding({ response, check, found, checking }: FindingProps) {
   const { graph } = response;
   const change = (index: number) => check?.measured[index] ?? graph.nodes[index]?.predicted ?? 0;
   const order = [...graph.nodes.keys()].slice(1).sort((a, b) => change(a) - change(b));
-  const [first = 0, last = 0] = [order[0], order.at(-1)];
+  // One with a clear name, if its effect is at least half of the largest.
+  const [first = 0, last = 0] = [order, order.toReversed()].map(([most = 0, ...rest]) => {
+    const isTold = (index: number) => {
+      const node = graph.nodes[index];
+      return change(index) / change(most) >= 0.5 && node !== undefined && trustOf(expertInfo(response, node)) > 0;
+    };
+    return [most, ...rest].find(isTold) ?? most;
+  });
+  const strongest = (index: number, of: number | undefined) => (index === of ? "most" : "strongly");
   const named = (index: number) => {
     const node = graph.nodes[index];
     return node === undefined ? null : (
-      <FoundExpert info={expertInfo(response, node)}>
-        {node.expert}, layer {node.layer}, on {tokenText(graph, node.position)}
+      <FoundExpert info={expertInfo(response, node)} expert={node.expert}>
+        layer {node.layer}, on {tokenText(graph, node.position)}
       </FoundExpert>
     );
   };
@@ -195,11 +204,16 @@ function Finding({ response, check, found, checking }: FindingProps) {
       <p className="finding">
         {change(first) < 0 && (
           <>
-            {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"} falls from{" "}
-            {formatFixed(graph.value)} to {formatFixed(graph.value + change(first))}.{" "}
+            {named(first)} supports {name} {strongest(first, order[0])}: without it, the{" "}
+            {token === undefined ? "target" : "logit"} falls from {formatFixed(graph.value)} to{" "}
+            {formatFixed(graph.value + change(first))}.{" "}
           </>
         )}
-        {change(last) > 0 && <>{named(last)} opposes it most.</>}
+        {change(last) > 0 && (
+          <>
+            {named(last)} opposes it {strongest(last, order.at(-1))}.
+          </>
+        )}
       </p>
       <p className="circuit-verdict" data-level={found?.level} role="status" aria-busy={checking.isFetching}>
         {found !== null ? (
@@ -209,42 +223,56 @@ function Finding({ response, check, found, checking }: FindingProps) {
             Ablating each of the {graph.nodes.length - 1} shown experts in the model … <Progress of={checking.key} />
           </>
         ) : (
-          (checking.error?.message ?? "Stopped: all effects are predictions.")
+          (checking.error?.message ?? "Stopped: all effects are predictions. Trace again to measure them.")
         )}
       </p>
     </div>
   );
 }
 
-/** The figures behind the verdict. */
-function Checks({ found }: { readonly found: Verdict | null }) {
-  return (
-    <section className="circuit-checks" aria-label="Checks" aria-busy={found === null}>
-      <dl>
-        {found?.figures.map(({ name, value, note }) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>
-              <b>{value}</b>
-            </dd>
-            <dd className="dim">
-              <LinkedText text={note} />
-            </dd>
-          </div>
-        ))}
-      </dl>
-    </section>
-  );
-}
+const Figures = ({ of }: { readonly of: Verdict["figures"] }) => (
+  <dl>
+    {of.map(({ name, value, note }) => (
+      <div key={name}>
+        <dt>{name}</dt>
+        <dd>
+          <b>{value}</b>
+        </dd>
+        <dd className="dim">
+          <LinkedText text={note} />
+        </dd>
+      </div>
+    ))}
+  </dl>
+);
+
+/** The figures behind the verdict; its place is kept until they are there. */
+const Checks = ({ found }: { readonly found: Verdict | null }) => (
+  <section className="circuit-checks" aria-label="Checks" aria-busy={found === null}>
+    {found !== null && (
+      <>
+        <Figures of={found.figures} />
+        <details>
+          <summary>How well the predictions hold</summary>
+          <Figures of={found.checks} />
+        </details>
+      </>
+    )}
+  </section>
+);
 
 interface ViewProps extends UrlState<typeof CIRCUIT_PARAMS> {
   readonly response: CircuitResponse;
   readonly request: CircuitRequest;
   readonly next: TargetBarProps["next"];
+  /** Whether nothing more is computed, because somebody stopped it. */
+  readonly isStopped: boolean;
 }
 
 /** Below the graph: what the signs mean, and what is shown and saved. */
-function GraphToolbar({ response: { graph }, request, check, params, setParams }: Omit<ViewProps, "next"> & Parts) {
+function GraphToolbar(props: Omit<ViewProps, "next" | "isStopped"> & Parts) {
+  const { request, check, params, setParams } = props;
+  const { graph } = props.response;
   const { mutate, isPending, error } = useMutation({
     mutationFn: () => fetchSnapshot(request.runs[0] ?? "", { kind: "circuit", request, graph, check }),
     onSuccess: (files) => saveFile("circuit.json", JSON.stringify(files.graph), "application/json"),
@@ -289,10 +317,10 @@ function GraphToolbar({ response: { graph }, request, check, params, setParams }
   );
 }
 
-function CircuitView({ response, request, next, params, setParams }: ViewProps) {
+function CircuitView({ response, request, next, isStopped, params, setParams }: ViewProps) {
   const { graph } = response;
   const checkQuery = circuitCheckQuery(request, graph);
-  const { data: check = null, error, isFetching } = useQuery(checkQuery);
+  const { data: check = null, error, isFetching } = useQuery({ ...checkQuery, enabled: !isStopped });
   useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request, graph, check }));
   const [hovered, setHovered] = useState<number | null>(null);
   const selected = params.node < graph.nodes.length ? params.node : 0;
@@ -318,6 +346,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
         <section className="prompted-main" aria-label="Graph">
           <Graph {...parts} selected={selected} active={active} onSelect={select} onHover={setHovered} />
           <GraphToolbar {...parts} request={request} params={params} setParams={setParams} />
+          <Checks found={found} />
         </section>
         <aside className="circuit-panel" aria-label="Circuit details">
           <NodePanel
@@ -329,13 +358,12 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
           />
         </aside>
       </div>
-      <Checks found={found} />
     </>
   );
 }
 
 /** The circuit of the target; if none is chosen, of a word with a meaning, by the tokens and the likely next ones. */
-function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
+function useCircuit(request: CircuitRequest | null, isDefault: boolean, isStopped: boolean) {
   const run = request?.runs[0] ?? "";
   const text = isDefault ? (request?.text ?? "") : "";
   const routed = useQuery(routingQuery(run, text));
@@ -349,17 +377,24 @@ function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
   const chosen = word && { target: { kind: "token" as const, token: word.token }, position: word.position };
   const explained = isWaiting || request === null ? null : { ...request, ...chosen };
   const next = word?.position == null ? null : (candidates?.[0] ?? null);
-  const shown = useQuery(circuitQuery(explained));
+  const shown = useQuery({ ...circuitQuery(explained), enabled: !isStopped });
   const error = isDefault ? (routed.error ?? predicted.error ?? shown.error) : shown.error;
-  return { explained, next, ...shown, error, isFetching: explained === null || shown.isFetching };
+  return { explained, next, ...shown, error };
 }
 
-/** Stops a trace or a check; null while none is running. */
-function useStop(run: string): (() => void) | null {
+/** Whether the request was stopped, and how to stop it, null while nothing is computed, or to go on. */
+function useStop(run: string, request: CircuitRequest | null) {
   const queries = useQueryClient();
-  const tasks = { predicate: ({ queryKey: [, of, kind] }: Query) => of === run && TASKS.includes(String(kind)) };
-  const isRunning = useIsFetching(tasks) > 0;
-  return isRunning ? () => void queries.cancelQueries(tasks, { revert: true }) : null;
+  const [stopped, setStopped] = useState<CircuitRequest | null>(null);
+  const isTask = ({ queryKey: [, of, kind] }: Query) => of === run && TASKS.includes(String(kind));
+  const isRunning = useIsFetching({ predicate: isTask }) > 0;
+  const isStopped = request !== null && stopped === request;
+  const stop = () => {
+    // At once, whatever is computed next.
+    setStopped(request);
+    void queries.cancelQueries({ predicate: isTask }, { revert: true });
+  };
+  return { isStopped, stop: isRunning && !isStopped ? stop : null, resume: () => setStopped(null) };
 }
 
 /** What is traced, without a chosen target; null without a prompt. */
@@ -383,37 +418,13 @@ function useRequest(run: RunSummary, params: ViewProps["params"]) {
   return { others, request };
 }
 
-interface TracingProps {
-  readonly run: RunSummary;
-  readonly of: QueryKey;
-  readonly isFetching: boolean;
-  readonly onRetry: () => void;
-}
-
-/** In place of a circuit that is traced, or whose trace was stopped. */
-function Tracing({ run, of, isFetching, onRetry }: TracingProps) {
-  if (isFetching)
-    return (
-      <PromptLoading run={run} label="Tracing back from the target">
-        <Progress of={of} />
-      </PromptLoading>
-    );
-  return (
-    <EmptyState title="Stopped">
-      <Button onClick={onRetry}>Trace again</Button>
-    </EmptyState>
-  );
-}
-
 function Circuits({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CIRCUIT_PARAMS);
   const { prompt, target, at } = params;
   const { others, request } = useRequest(run, params);
-  const { explained, next, data, error, refetch, isFetching } = useCircuit(
-    request,
-    at === null && target === MOST_PROBABLE,
-  );
-  const stop = useStop(run.name);
+  const { isStopped, stop, resume } = useStop(run.name, request);
+  const isDefault = at === null && target === MOST_PROBABLE;
+  const { explained, next, data, error, refetch } = useCircuit(request, isDefault, isStopped);
   const choose = (text: string) => setParams({ prompt: text, target: MOST_PROBABLE, at: null, node: 1 }, "push");
   const draft = usePromptDraft(prompt, choose, null);
   return (
@@ -423,7 +434,10 @@ function Circuits({ run }: { readonly run: RunSummary }) {
         draft={draft}
         placeholder="Type or paste a text"
         action="Trace"
-        onSubmit={draft.commit}
+        onSubmit={() => {
+          resume();
+          draft.commit();
+        }}
         onExample={(example) => choose(continuationPrompt(example))}
         onStop={stop}
       />
@@ -438,13 +452,15 @@ function Circuits({ run }: { readonly run: RunSummary }) {
         </EmptyState>
       )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {prompt !== "" && error === null && (data === undefined || explained === null) && (
-        <Tracing
-          run={run}
-          of={circuitQuery(explained).queryKey}
-          isFetching={isFetching}
-          onRetry={() => void refetch()}
-        />
+      {prompt !== "" && error === null && (data === undefined || explained === null) && !isStopped && (
+        <PromptLoading run={run} label="Tracing back from the target">
+          <Progress of={circuitQuery(explained).queryKey} />
+        </PromptLoading>
+      )}
+      {data === undefined && isStopped && (
+        <EmptyState title="Stopped">
+          <Button onClick={resume}>Trace again</Button>
+        </EmptyState>
       )}
       {error === null && data !== undefined && explained !== null && (
         <CircuitView
@@ -452,6 +468,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
           response={data}
           request={explained}
           next={next}
+          isStopped={isStopped}
           params={params}
           setParams={setParams}
         />

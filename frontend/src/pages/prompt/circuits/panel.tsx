@@ -71,7 +71,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
         {rows.map(({ edge, number, there, other }) => (
           <tr key={number}>
             <td>
-              <button type="button" className="cut" onClick={() => onSelect(there)}>
+              <button type="button" className="block cut" onClick={() => onSelect(there)}>
                 <span className="mono">{other.expert}</span> <ExpertName info={expertInfo(response, other)} />
                 <span className="dim">
                   {" "}
@@ -147,7 +147,7 @@ function Facts(props: FactsProps) {
       <dt>
         <Term id="direct_logit_effect">Writes</Term> here
       </dt>
-      <dd className="written">
+      <dd className="row wrap">
         <Writes {...props} />
       </dd>
       <dt>Activation</dt>

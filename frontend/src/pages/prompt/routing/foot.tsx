@@ -35,9 +35,8 @@ interface ReplacedKlProps {
 export function ReplacedKl({ subject, layers = 1, columns, predicted }: ReplacedKlProps) {
   return (
     <span className="dim" aria-busy={predicted === undefined}>
-      {subject}: mean <Term id="kl">KL</Term> from the original model {meanKl(columns, predicted, "kl")} nats over{" "}
-      {columns.length} {columns.length === 1 ? "token" : "tokens"}, {meanKl(columns, predicted, "zeroed_kl")} with{" "}
-      {layers === 1 ? "the MLP" : `all ${layers} MLPs`} removed.
+      {subject}: mean <Term id="kl">KL</Term> {meanKl(columns, predicted, "kl")} nats,{" "}
+      {meanKl(columns, predicted, "zeroed_kl")} with {layers === 1 ? "the MLP" : "the MLPs"} removed
     </span>
   );
 }

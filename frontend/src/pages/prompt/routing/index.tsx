@@ -11,7 +11,7 @@ import { routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ExamplePrompts, Examples } from "@/components/prompt/example-prompts";
-import { PromptBox, PromptLoading, useIsLoaded, usePromptDraft } from "@/components/prompt/prompt-box";
+import { PromptBox, PromptLoading, usePromptDraft } from "@/components/prompt/prompt-box";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
@@ -52,60 +52,27 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
   );
 }
 
-const EXAMPLE_ROWS = 14;
 /** Offered while a text to compare is missing. */
 const EXAMPLE_PAIRS = [
   "The doctor was angry on Monday ↔ The poet was happy on Friday",
   "The doctor told the old man that he ↔ The doctor told the old woman that she",
 ];
 
-interface EmptyComparisonProps extends RoutingState {
-  readonly run: RunSummary;
-}
-
-function EmptyComparison(props: EmptyComparisonProps) {
-  const { params, setParams } = props;
+function EmptyComparison({ params, setParams }: RoutingState) {
   return (
-    <>
-      <EmptyState title="Type two texts to compare their experts">
-        <p>The texts are aligned token by token. Each cell shows how much stronger an expert is in the second one.</p>
-        {params.prompt !== "" && (
-          <Button onClick={() => setParams({ second: params.prompt })}>Copy the first text to edit it</Button>
-        )}
-        <Examples
-          prompts={EXAMPLE_PAIRS}
-          onChoose={(pair) => {
-            const [first = "", second = ""] = pair.split(" ↔ ");
-            setParams({ prompt: first, second }, "push");
-          }}
-        />
-      </EmptyState>
-      <ExampleComparison {...props} />
-    </>
-  );
-}
-
-/** The first example, compared, if that does not load the language model. */
-function ExampleComparison({ run, params, setParams }: EmptyComparisonProps) {
-  const [prompt = "", second = ""] = (EXAMPLE_PAIRS[0] ?? "").split(" ↔ ");
-  const isLoaded = useIsLoaded(run) === true;
-  const query = (text: string) => routingQuery(run.name, { text: isLoaded ? text : "", k: effectiveK(run, params.k) });
-  const { data: first } = useQuery(query(prompt));
-  const { data: other } = useQuery(query(second));
-  if (!isLoaded || first?.run !== run.name || other?.run !== run.name) return null;
-  return (
-    <section className="example-comparison" aria-label="Example">
-      <h2>
-        Example: “{prompt}” and “{second}”
-      </h2>
-      <DifferenceView
-        run={run}
-        first={first}
-        second={other}
-        params={{ ...params, prompt, second, rows: EXAMPLE_ROWS }}
-        setParams={setParams}
+    <EmptyState title="Type two texts to compare their experts">
+      <p>The texts are aligned token by token. Each cell shows how much stronger an expert is in the second one.</p>
+      {params.prompt !== "" && (
+        <Button onClick={() => setParams({ second: params.prompt })}>Copy the first text to edit it</Button>
+      )}
+      <Examples
+        prompts={EXAMPLE_PAIRS}
+        onChoose={(pair) => {
+          const [first = "", second = ""] = pair.split(" ↔ ");
+          setParams({ prompt: first, second }, "push");
+        }}
       />
-    </section>
+    </EmptyState>
   );
 }
 
@@ -184,7 +151,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
       </Layers>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {view === "texts" && (prompt === "" || second === "") && (
-        <EmptyComparison run={run} params={params} setParams={setParams} />
+        <EmptyComparison params={params} setParams={setParams} />
       )}
       {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
       {prompt !== "" && isLoading && error === null && <PromptLoading run={run} label="Routing" />}

@@ -11,12 +11,11 @@ import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { hideTip } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { ActionMenu } from "@/components/ui/action-menu";
+import { ExportMenu } from "@/components/ui/action-menu";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatFixed } from "@/lib/text/format";
-import { FoundExpert, isNamed } from "@/pages/prompt/expert-name";
+import { FoundExpert, trustOf } from "@/pages/prompt/expert-name";
 
 import { Filters, MoreRows, ReplacedKl, usePredictions } from "./foot";
 import { HeatMap } from "./heat-map/heat-map";
@@ -53,21 +52,6 @@ interface HeatBarProps extends RoutingState {
 
 const RANKING_NAMES = Object.entries(RANKINGS).map(([value, { name }]) => ({ value: value as Ranking, label: name }));
 
-const FILES = { json: "Routing, JSON", csv: "All active experts, CSV" } as const;
-
-interface DownloadProps extends Pick<HeatBarProps, "response" | "predicted"> {
-  readonly withStart: boolean;
-}
-
-function Download({ response, predicted, withStart }: DownloadProps) {
-  const save = (key: keyof typeof FILES) => {
-    const tokens = response.tokens.map((token, position) => ({ ...token, ...predicted?.[position] }));
-    if (key === "json") saveFile("routing.json", JSON.stringify({ ...response, tokens }, null, 1), "application/json");
-    else saveFile("routing.csv", toCsv(routingTable(response, predicted, withStart)), "text/csv");
-  };
-  return <ActionMenu label="Download" actions={FILES} onAction={save} />;
-}
-
 type FindingProps = Pick<HeatBarProps, "predicted"> & {
   readonly columns: readonly Column[];
   readonly rows: readonly HeatRow[];
@@ -76,7 +60,7 @@ type FindingProps = Pick<HeatBarProps, "predicted"> & {
 /** The finding: the most specific expert, one with a clear label first, and where the layer changes the prediction most. */
 function Finding({ predicted, columns, rows }: FindingProps) {
   const bySize = rows.toSorted((a, b) => RANKINGS.specific.size(b) - RANKINGS.specific.size(a));
-  const best = bySize.find(({ info }) => isNamed(info)) ?? bySize[0];
+  const best = bySize.find(({ info }) => trustOf(info) > 0) ?? bySize[0];
   const at = columns.find(({ position }) => position === (best === undefined ? -1 : peakOf(best)));
   const klAt = ({ position }: Column) => predicted?.[position]?.kl ?? 0;
   const [changed] = columns.toSorted((a, b) => klAt(b) - klAt(a));
@@ -85,7 +69,7 @@ function Finding({ predicted, columns, rows }: FindingProps) {
       {best !== undefined && at !== undefined && (
         <>
           {best !== bySize[0] && "The strongest with a clear label: "}
-          <FoundExpert info={best.info}>{best.expert}</FoundExpert> stands out on <TokenChip text={at.token.text} />:
+          <FoundExpert info={best.info} expert={best.expert} /> stands out on <TokenChip text={at.token.text} />:
           activation {formatFixed(best.largest, 1)}.{" "}
         </>
       )}
@@ -121,7 +105,11 @@ function HeatBar({ response, predicted, locked, shown, total, end, params, setPa
         onChange={(rank) => setParams({ rank })}
         segments={RANKING_NAMES}
       />
-      <Download response={response} predicted={predicted} withStart={params.start} />
+      <ExportMenu
+        name="routing"
+        csv={() => toCsv(routingTable(response, predicted, params.start))}
+        json={() => ({ ...response, tokens: response.tokens.map((token, i) => ({ ...token, ...predicted?.[i] })) })}
+      />
     </div>
   );
 }

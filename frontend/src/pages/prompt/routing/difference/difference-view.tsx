@@ -138,8 +138,8 @@ function Finding({ run, total, rows, pairs }: FindingProps) {
               <Fragment key={row.expert}>
                 {order > 0 && ", "}
                 {value < 0 ? "less" : "more"}{" "}
-                <FoundExpert info={row.info}>
-                  {row.expert}, {formatSigned(value, 1)}
+                <FoundExpert info={row.info} expert={row.expert}>
+                  {formatSigned(value, 1)}
                 </FoundExpert>
               </Fragment>
             ))}

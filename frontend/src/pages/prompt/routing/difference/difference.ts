@@ -1,7 +1,7 @@
 /** Differences between the routings of two texts, by expert. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
-import { isNamed } from "@/pages/prompt/expert-name";
+import { trustOf } from "@/pages/prompt/expert-name";
 import { rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MAX_SHARED } from "@/pages/prompt/routing/routing-params";
 
@@ -147,8 +147,7 @@ interface ChangedWords {
   readonly told: readonly ChangedExpert[];
 }
 
-const clarity = (told: readonly ChangedExpert[]) =>
-  Number(told.some(({ row: { info } }) => info !== undefined && isNamed(info)));
+const clarity = (told: readonly ChangedExpert[]) => Number(told.some(({ row: { info } }) => trustOf(info) > 0));
 
 const textOf = (pairs: readonly TokenPair[], side: "a" | "b") => pairs.map((pair) => pair[side]?.text ?? "").join("");
 
@@ -161,7 +160,7 @@ function tellingOf(rows: readonly DifferenceRow[], columns: readonly number[], s
     })
     .toSorted((a, b) => b.size - a.size);
   const least = (found[0]?.size ?? 0) / 2;
-  return found.find(({ row, size }) => size >= least && row.info !== undefined && isNamed(row.info)) ?? found[0];
+  return found.find(({ row, size }) => size >= least && trustOf(row.info) > 0) ?? found[0];
 }
 
 /** Each stretch of tokens that differ, those with a clear label first. `rows`: by score on aligned tokens. */

@@ -3,7 +3,18 @@ import { expect, test } from "vitest";
 import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-import { CELL, cellWidth, fedPercent, leadCells, readCells, strongestFed, toldOf, traceLayers } from "./trace-rows";
+import {
+  CELL,
+  cellWidth,
+  controlsOf,
+  joinedSides,
+  leadCells,
+  percentOf,
+  readCells,
+  strongestFed,
+  toldOf,
+  traceLayers,
+} from "./trace-rows";
 
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
 
@@ -73,20 +84,46 @@ test("a cell feeds later layers on its own token and after it; small changes are
   expect(strongestFed(cells, { run: "late", position: 1, expert: 2 }, [-0.5, 9])).toEqual([]);
 });
 
-test("an expert with a clear label is named if its change is at least half of the largest", () => {
-  const fed = (expert: number, share: number, isNamed: boolean) => ({
-    ...{ run: "late", position: 1, expert, change: share, share, isNamed },
+test("the change to tell of is large, of an expert with a clear name, and of another word than the source's", () => {
+  const fed = (name: string, share: number, trust: number) => ({
+    ...{ run: "late", position: 1, expert: 1, change: share, share, name, trust },
   });
-  expect(toldOf([fed(1, 0.3, false), fed(2, -0.2, true)])?.expert).toBe(2);
-  expect(toldOf([fed(1, 0.5, false), fed(2, 0.2, true)])?.expert).toBe(1);
-  expect(toldOf([])).toBeUndefined();
+  const all = [fed("“old”", 0.5, 0.9), fed("“woman”", 0.3, 0.1), fed("“lady”", -0.2, 0.6)];
+  expect(toldOf(all, "“ancient” or “old”")?.name).toBe("“lady”");
+  expect(toldOf(all.slice(0, 1), "“old”")?.name).toBe("“old”");
+  expect(toldOf([fed("“old”", 0.5, 0.9), fed("weak", 0.3, 0)], "“old”")?.name).toBe("weak");
+  expect(toldOf([], "")).toBeUndefined();
 });
 
 test.each([
-  [0.0762, "+7.6\u202f%"],
-  [-0.25, "−25\u202f%"],
+  [0.0762, "7.6\u202f%"],
+  [-0.25, "25\u202f%"],
 ])("a change of %f is in percent of the activation", (share, text) => {
-  expect(fedPercent({ share })).toBe(text);
+  expect(percentOf(share)).toBe(text);
+});
+
+test("neighbouring cells of one expert, or of one clear name, are one box", () => {
+  const of = (run: string, ...experts: readonly number[]) =>
+    ({
+      run,
+      tokens: experts.map((expert, id) => ({ id, text: " x", experts: [{ expert, activation: 1, share: 1 }] })),
+      experts: Object.fromEntries(experts.map((expert) => [expert, { ...info, label: `name ${expert % 10}` }])),
+    }) as unknown as RunRouting;
+  const [late, early] = [of("late", 1, 1, 3), of("early", 11, 2, 13)];
+  const columns = heatColumns(late, true);
+  const layers = traceLayers([late, early], RUNS, columns, 100);
+  const joined = layers.map((_, layer) =>
+    columns.map((_column, column) => joinedSides(layers, columns, layer, column)),
+  );
+  expect(joined).toEqual([
+    ["right", "left", "below"],
+    [undefined, undefined, "above"],
+  ]);
+});
+
+test("a change is compared with that of other experts of the token", () => {
+  expect(controlsOf([EARLY, LATE], { run: "late", position: 1, expert: 2 })).toEqual([9, 1, 3]);
+  expect(controlsOf([EARLY], { run: "early", position: 1, expert: 4 })).toEqual([]);
 });
 
 test("the cell that feeds most is looked for below the last layer", () => {

@@ -1,8 +1,8 @@
 /** A text through several layers: the strongest experts of each layer on each token. */
 
 import type { RunRouting, RunSummary } from "@/api/types";
-import { formatSigned } from "@/lib/text/format";
-import { isNamed } from "@/pages/prompt/expert-name";
+import { formatFixed } from "@/lib/text/format";
+import { expertName, trustOf } from "@/pages/prompt/expert-name";
 import {
   type Column,
   filterByDensity,
@@ -94,22 +94,55 @@ export function cellWidth(available: number, tokens: number, min: number): numbe
   return Math.min(200, Math.floor(room / shown) - CELL.gap);
 }
 
+/** What names a cell in the table and its curves. */
+export const cellKey = ({ run, position }: Pick<TracedCell, "run" | "position">) => `${run} ${position}`;
+
+/**
+ * The sides on which a cell is one box with its neighbour, such as `left right`: one expert on tokens that follow each
+ * other, else experts of layers that follow each other with one clear name.
+ */
+export function joinedSides(layers: readonly TraceLayer[], columns: readonly Column[], layer: number, column: number) {
+  const at = (down: number, right: number) =>
+    layers[layer + down]?.tokens.get(columns[column + right]?.position ?? -1)?.[0]?.row;
+  const isOne = (a: HeatRow | undefined, b: HeatRow | undefined) => a !== undefined && a.expert === b?.expert;
+  const isWide = (down: number) => [-1, 1].some((right) => isOne(at(down, 0), at(down, right)));
+  const isNamesake = (down: number) => {
+    const [here, other] = [at(0, 0), at(down, 0)];
+    const isClear = here !== undefined && other !== undefined && trustOf(here.info) > 0;
+    return isClear && expertName(here.info) === expertName(other.info) && !isWide(0) && !isWide(down);
+  };
+  const left = isOne(at(0, 0), at(0, -1));
+  const sides = { left, right: isOne(at(0, 0), at(0, 1)), above: isNamesake(-1), below: isNamesake(1) };
+  const joined = Object.entries(sides).flatMap(([side, isJoined]) => (isJoined ? [side] : []));
+  return joined.length === 0 ? undefined : joined.join(" ");
+}
+
 /** A cell, and what the chosen expert adds to its activation. */
 export interface Fed extends TracedCell {
   readonly change: number;
   /** Relative to the cell's activation. */
   readonly share: number;
-  /** Whether the cell's expert has a label that is not weak. */
-  readonly isNamed: boolean;
+  readonly name: string;
+  /** How well the name of the cell's expert describes it, from 0 to 1. */
+  readonly trust: number;
 }
 
-/** The change to tell of: the largest one, or one at least half as large of an expert with a clear label. */
-export const toldOf = (fed: readonly Fed[]): Fed | undefined =>
-  fed.find(({ share, isNamed: clear }) => clear && 2 * Math.abs(share) >= Math.abs(fed[0]?.share ?? 0)) ?? fed[0];
+const wordsOf = (name: string): readonly string[] => name.toLowerCase().match(/\p{L}{3,}/gu) ?? [];
 
-/** For example `+7.6 %`, of the cell's activation. */
-export const fedPercent = ({ share }: Pick<Fed, "share">) =>
-  `${formatSigned(100 * share, Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;
+/** Whether two names share a word: that one of these experts raises the other is no surprise. */
+export const isTrivial = (a: string, b: string) => wordsOf(a).some((word) => wordsOf(b).includes(word));
+
+/** The change to tell of: the largest one × trust in its expert's name, else the largest one; trivial ones come last. */
+export function toldOf(fed: readonly Fed[], source: string): Fed | undefined {
+  const surprising = fed.filter(({ name }) => !isTrivial(name, source));
+  const size = ({ share, trust }: Fed) => Math.abs(share) * trust;
+  const [best] = surprising.toSorted((a, b) => size(b) - size(a));
+  return best !== undefined && best.trust > 0 ? best : (surprising[0] ?? fed[0]);
+}
+
+/** For example `7.6 %`, of the cell's activation. */
+export const percentOf = (share: number) =>
+  `${formatFixed(100 * Math.abs(share), Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;
 
 /** The most cells that are marked, and the smallest change, relative to the cell and to the largest one. */
 const MAX_FED = 12;
@@ -117,16 +150,15 @@ const MIN_SHARE = 0.001;
 const MIN_OF_LARGEST = 0.2;
 /** The server's limit of cells that are read; cells among which the one that feeds most is looked for. */
 const MAX_READ = 1024;
-const MAX_LEADS = 8;
+const MAX_LEADS = 24;
 /** Longer texts would be ablated too slowly. */
 const MAX_LED_TOKENS = 64;
 
-interface ReadCell extends TracedCell {
+interface ReadCell extends TracedCell, Pick<Fed, "name" | "trust"> {
   readonly layer: number;
   readonly activation: number;
   /** Share × rarity. */
   readonly specific: number;
-  readonly isNamed: boolean;
 }
 
 /** The strongest expert of each layer and token, with its activation. */
@@ -137,18 +169,19 @@ export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>
         if (first === undefined) return [];
         const { row, cell } = first;
         const { expert, info, rarity } = row;
-        const specific = cell.share * rarity;
-        return [{ run, layer, position, expert, activation: cell.activation, specific, isNamed: isNamed(info) }];
+        const named = { name: expertName(info), trust: trustOf(info) };
+        return [{ run, layer, position, expert, ...named, activation: cell.activation, specific: cell.share * rarity }];
       }),
     )
     .slice(0, MAX_READ);
 
-/** The cells below the last layer with a clear label, then those with the largest share × rarity, while none is chosen. */
-export function leadCells(cells: readonly ReadCell[]): readonly TracedCell[] {
+/** The cells below the last layer with the largest share × rarity × trust, while none is chosen. */
+export function leadCells(cells: readonly ReadCell[]): readonly ReadCell[] {
   const last = Math.max(...cells.map(({ layer }) => layer));
   const below = cells.filter(({ layer }) => layer < last);
   if (cells.filter(({ layer }) => layer === last).length > MAX_LED_TOKENS) return [];
-  return below.toSorted((a, b) => Number(b.isNamed) - Number(a.isNamed) || b.specific - a.specific).slice(0, MAX_LEADS);
+  const size = ({ specific, trust }: ReadCell) => specific * (trust + 0.01);
+  return below.toSorted((a, b) => size(b) - size(a)).slice(0, MAX_LEADS);
 }
 
 /**
@@ -162,13 +195,21 @@ export function strongestFed(
 ): readonly Fed[] {
   const own = cells.find((cell) => cell.run === run)?.layer ?? Infinity;
   const fed = cells
-    .flatMap(({ layer, activation, run: later, position, expert, isNamed: clear }, index): readonly Fed[] => {
+    .flatMap((cell, index): readonly Fed[] => {
       const change = -(changes[index] ?? 0);
-      return layer > own && position >= from
-        ? [{ run: later, position, expert, change, share: change / activation, isNamed: clear }]
-        : [];
+      return cell.layer > own && cell.position >= from ? [{ ...cell, change, share: change / cell.activation }] : [];
     })
     .sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
   const least = Math.max(MIN_SHARE, MIN_OF_LARGEST * Math.abs(fed[0]?.share ?? 0));
   return fed.filter(({ share }) => Math.abs(share) >= least).slice(0, MAX_FED);
+}
+
+/** Other experts of the cell's token, spread over their order, with which a change is compared. */
+const MAX_CONTROLS = 8;
+
+export function controlsOf(routings: readonly RunRouting[], { run, position, expert }: TracedCell) {
+  const active = routings.find((routing) => routing.run === run)?.tokens[position]?.experts ?? [];
+  const others = active.filter((other) => other.expert !== expert && other.activation > 0);
+  const count = Math.min(MAX_CONTROLS, others.length);
+  return Array.from({ length: count }, (_, i) => others[Math.floor((i * others.length) / count)]?.expert ?? -1);
 }

@@ -1,26 +1,40 @@
 /** Layers as rows, the last one on top, and tokens as columns; the cells that a chosen cell feeds are marked. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
 import { type CSSProperties, type ReactNode, type RefObject, useEffect, useMemo, useRef, useState } from "react";
 
 import { directEffectsQuery } from "@/api/queries";
 import type { PredictedToken } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
-import { Promoted, wordsFirst } from "@/components/tokens/token-chip";
+import { isWholeWord, Promoted, wordsFirst } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatFixed, formatProbability } from "@/lib/text/format";
+import { Edges } from "@/pages/prompt/edges";
 import { ExpertName } from "@/pages/prompt/expert-name";
 import { CellTip, ColumnTip, heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
 import { type Column, columnText, type HeatRow, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-import { CELL, cellWidth, type Fed, fedPercent, type TracedCell, type TraceLayer } from "./trace-rows";
+import {
+  CELL,
+  cellKey,
+  cellWidth,
+  type Fed,
+  joinedSides,
+  percentOf,
+  type TracedCell,
+  type TraceLayer,
+} from "./trace-rows";
 
 /** Milliseconds on the cell before the effects are requested, so that a passing pointer requests nothing. */
 const REST_MS = 250;
 const MAX_WRITTEN = 3;
+/** Labels with less say nothing: what the expert writes takes their place, in this many cells, with this change or more. */
+const MIN_F1 = 0.1;
+const MIN_CHANGE = 0.1;
+const MAX_VAGUE = 48;
 
 interface TracedTipProps {
   readonly run: string;
@@ -41,13 +55,41 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
   return (
     <>
       <CellTip row={row} column={column} />
-      <div className="traced-writes">
+      <div className="row wrap">
         <span className="dim">Writes</span>
         {effect === undefined && <span className="dim">…</span>}
         {effect !== undefined && <Promoted tokens={wordsFirst(effect.promoted).slice(0, MAX_WRITTEN)} />}
       </div>
     </>
   );
+}
+
+/** By cell, the words that an expert without a meaningful label writes on its token. */
+function useWritten({ prompt, layers, fed }: TraceTableProps): ReadonlyMap<string, string> {
+  const vague = layers
+    .flatMap(({ run, tokens }) =>
+      [...tokens].flatMap(([position, [first]]) => {
+        const { label, automatic } = first?.row.info ?? {};
+        const isVague = label === null && (automatic?.f1 ?? 0) < MIN_F1;
+        return first !== undefined && isVague ? [{ run, position, expert: first.row.expert }] : [];
+      }),
+    )
+    .slice(0, MAX_VAGUE);
+  return useQueries({
+    // After the finding, which is told first.
+    queries: vague.map((cell) => directEffectsQuery(cell.run, prompt, fed === undefined ? null : cell.position)),
+    combine: (results) =>
+      new Map(
+        vague.flatMap((cell, i) => {
+          const effect = results[i]?.data?.experts.find(({ expert }) => expert === cell.expert);
+          const words =
+            effect?.promoted
+              .filter(({ text, change }) => isWholeWord(text) && change >= MIN_CHANGE)
+              .slice(0, MAX_WRITTEN) ?? [];
+          return words.length === 0 ? [] : [[cellKey(cell), words.map(({ text }) => text.trim()).join(", ")]];
+        }),
+      ),
+  });
 }
 
 interface TraceTableProps {
@@ -57,39 +99,61 @@ interface TraceTableProps {
   readonly predicted: Predicted;
   /** Position of the token whose path is in the panel; undefined until it is found. */
   readonly current: number | undefined;
+  /** Position that the table scrolls to; null for its beginning. */
+  readonly locked: number | null;
   readonly chosen: TracedCell | null;
-  /** What the chosen cell feeds; empty until it is measured. */
-  readonly fed: readonly Fed[];
+  /** What the chosen cell feeds; undefined until it is measured. */
+  readonly fed: readonly Fed[] | undefined;
   readonly onChoose: (position: number, cell: TracedCell | null) => void;
 }
 
 interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
   readonly layer: TraceLayer;
   readonly position: number;
+  /** The sides on which the next cell goes on with it. */
+  readonly joined: string | undefined;
+  /** What its expert writes, in place of a label. */
+  readonly written: string | undefined;
 }
 
-function Cell({ layer, position, chosen, fed }: CellProps) {
+function Cell({ layer, position, chosen, fed, joined, written }: CellProps) {
   const [strongest] = layer.tokens.get(position) ?? [];
   if (strongest === undefined) return <span className="dim">–</span>;
   const { row, cell } = strongest;
   const isChosen = chosen?.run === layer.run && chosen.position === position && chosen.expert === row.expert;
-  const amount = fed.find((one) => one.run === layer.run && one.position === position);
+  const amount = fed?.find((one) => one.run === layer.run && one.position === position);
   const step = Math.max(1, sequentialStep(cell.activation, layer.end));
+  const isRest = joined !== undefined && /left|above/.test(joined);
   return (
     <button
       type="button"
+      className="expert-box"
       data-position={position}
       data-run={layer.run}
       data-expert={row.expert}
+      data-node={cellKey({ run: layer.run, position })}
+      data-joined={joined}
       data-fed={amount === undefined ? undefined : amount.change > 0 ? "up" : "down"}
       aria-pressed={isChosen}
       style={{ "--fill": `${(100 * cell.activation) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties}
     >
-      <span className="name clamp">
-        <ExpertName info={row.info} />
+      <span className="name">
+        <span className={isRest ? "sr" : "clamp"}>
+          {written === undefined ? (
+            <ExpertName info={row.info} />
+          ) : (
+            <span className="ink2" title={`Writes ${written}; no clear label`}>
+              → {written}
+            </span>
+          )}
+        </span>
       </span>
       <small className="mono">{row.expert}</small>
-      <em className="num">{amount === undefined ? formatFixed(cell.activation, 1) : fedPercent(amount)}</em>
+      <em className="num">
+        {amount === undefined
+          ? formatFixed(cell.activation, 1)
+          : `${amount.change > 0 ? "+" : "−"}${percentOf(amount.share)}`}
+      </em>
     </button>
   );
 }
@@ -138,7 +202,7 @@ function NextToken({ token, layers }: { readonly token: PredictedToken | undefin
       </span>
       <span className="dim num">{formatProbability(original.original)} %</span>
       {replaced !== original && (
-        <span className="dim replaced">
+        <span className="dim">
           <span className="sr">
             with {layers} {layers === 1 ? "layer" : "layers"}
           </span>{" "}
@@ -149,13 +213,13 @@ function NextToken({ token, layers }: { readonly token: PredictedToken | undefin
   );
 }
 
-/** Width of a cell in a box, which scrolls as far as the token of the panel needs. */
-function useCellWidth(box: RefObject<HTMLElement | null>, { columns, current }: TraceTableProps): number {
+/** Width of a cell in a box, which scrolls as far as a locked token needs. */
+function useCellWidth(box: RefObject<HTMLElement | null>, { columns, locked }: TraceTableProps): number {
   const isNarrow = useIsNarrow();
   const width = useWidth(box);
   useEffect(() => {
     const head = box.current?.querySelector<HTMLElement>("thead .lk");
-    if (box.current === null || head == null || width === 0) return;
+    if (box.current === null || head == null || width === 0 || locked === null) return;
     const { scrollLeft, clientWidth } = box.current;
     const first = head.offsetLeft - CELL.head;
     const step = head.offsetWidth + CELL.gap;
@@ -163,7 +227,7 @@ function useCellWidth(box: RefObject<HTMLElement | null>, { columns, current }: 
     const last = Math.ceil((first + CELL.head + head.offsetWidth - clientWidth) / step) * step;
     if (first < scrollLeft) box.current.scrollTo({ left: last <= 0 ? 0 : first });
     else if (last > scrollLeft) box.current.scrollTo({ left: last });
-  }, [box, current, width]);
+  }, [box, locked, width]);
   return cellWidth(width, columns.length, isNarrow ? CELL.narrow : CELL.min);
 }
 
@@ -172,47 +236,67 @@ export function TraceTable(props: TraceTableProps) {
   const events = useEvents(props);
   const box = useRef<HTMLDivElement>(null);
   const width = CELL.head + columns.length * (useCellWidth(box, props) + CELL.gap);
-  const cells = (render: (position: number) => ReactNode) =>
-    columns.map(({ position }) => <td key={position}>{render(position)}</td>);
+  const written = useWritten(props);
+  const edges = useMemo(() => {
+    const largest = Math.max(1e-9, ...(fed ?? []).map(({ share }) => Math.abs(share)));
+    return (fed ?? []).flatMap((cell) => {
+      const size = Math.abs(cell.share) / largest;
+      return chosen === null
+        ? []
+        : [{ from: cellKey(chosen), to: cellKey(cell), isUp: cell.change > 0, size, isNear: true }];
+    });
+  }, [chosen, fed]);
+  const cells = (render: (position: number, column: number) => ReactNode) =>
+    columns.map(({ position }, column) => <td key={position}>{render(position, column)}</td>);
   return (
-    <ScrollBox className="trace-box" label="Layers of the prompt" ref={box}>
-      <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
-        <thead>
-          <tr>
-            <td>Layer</td>
-            {columns.map(({ position, token }) => (
-              <th key={position} scope="col" className={position === current ? "lk" : undefined}>
-                <button type="button" data-position={position} aria-pressed={position === current}>
-                  {columnText(token.text)}
-                </button>
-              </th>
-            ))}
-          </tr>
-          <tr className="traced-next">
-            <th scope="row">
-              <Term id="traced_next">
-                Next<span className="sr"> token</span>
-              </Term>
-            </th>
-            {cells((position) => (
-              <NextToken token={predicted?.[position]} layers={layers.length} />
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {layers.map((layer) => (
-            <tr key={layer.run}>
-              <th scope="row" title={layer.run}>
-                <span className="sr">Layer </span>
-                {layer.layer}
-              </th>
-              {cells((position) => (
-                <Cell layer={layer} position={position} chosen={chosen} fed={fed} />
+    <ScrollBox className="layer-box trace-box" label="Layers of the prompt" ref={box}>
+      <div className="layer-table">
+        <Edges edges={edges} />
+        <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
+          <thead>
+            <tr>
+              <td>Layer</td>
+              {columns.map(({ position, token }) => (
+                <th key={position} scope="col" className={position === current ? "lk" : undefined}>
+                  <button type="button" data-position={position} aria-pressed={position === current}>
+                    {columnText(token.text)}
+                  </button>
+                </th>
               ))}
             </tr>
-          ))}
-        </tbody>
-      </table>
+            <tr className="traced-next">
+              <th scope="row">
+                <Term id="traced_next">
+                  Next<span className="sr"> token</span>
+                </Term>
+              </th>
+              {cells((position) => (
+                <NextToken token={predicted?.[position]} layers={layers.length} />
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {layers.map((layer, row) => (
+              <tr key={layer.run}>
+                <th scope="row" title={layer.run}>
+                  <span className="sr">Layer </span>
+                  {layer.layer}
+                </th>
+                {cells((position) => (
+                  <Cell
+                    layer={layer}
+                    position={position}
+                    chosen={chosen}
+                    fed={fed}
+                    joined={joinedSides(layers, columns, row, column)}
+                    written={written.get(cellKey({ run: layer.run, position }))}
+                  />
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
     </ScrollBox>
   );
 }

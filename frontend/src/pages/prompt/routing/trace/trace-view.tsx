@@ -1,7 +1,7 @@
 /** A text through several layers at once: all tokens in a table, and the path of one token below it. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo } from "react";
+import { type ReactNode, useCallback, useMemo } from "react";
 
 import { messageOf } from "@/api/http";
 import { circuitEffectsQuery } from "@/api/queries";
@@ -21,9 +21,12 @@ import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import { ExpertOfToken, NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
+  cellKey,
+  controlsOf,
   type Fed,
-  fedPercent,
+  isTrivial,
   leadCells,
+  percentOf,
   readCells,
   sharedLayers,
   strongestFed,
@@ -41,39 +44,66 @@ import "./trace.css";
 interface Feeds {
   readonly cell: TracedCell | null;
   readonly fed: readonly Fed[] | undefined;
+  /** The one to tell of. */
+  readonly told: Fed | undefined;
 }
 
-const NONE: readonly Fed[] = [];
+const nodeOf = ({ run, position, expert }: TracedCell) => ({ run, position, expert });
 
-/** What the chosen cell feeds. Without a choice: of the most specific cells, the one with the largest effect. */
+/** Changes of the read cells when each of the sources is ablated by itself; nothing is measured without a source. */
+function useChanges(
+  text: string,
+  layers: readonly TraceLayer[],
+  sources: readonly TracedCell[],
+  read: readonly TracedCell[],
+) {
+  const runs = layers.map(({ run }) => run);
+  const groups = sources.map((source) => [nodeOf(source)]);
+  return useQuery(circuitEffectsQuery(sources.length === 0 ? null : { runs, text, groups, read: read.map(nodeOf) }));
+}
+
+/**
+ * What the chosen cell feeds. Without a choice: of the cells with the clearest and most specific experts, the one with
+ * the largest effect × trust in both names that is not trivial.
+ */
 function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCell | null, isOpen: boolean) {
   const cells = useMemo(() => readCells(layers), [layers]);
   const sources = useMemo(() => {
-    if (chosen !== null) return [chosen];
+    if (chosen !== null) return cells.filter((cell) => cellKey(cell) === cellKey(chosen));
     return isOpen && layers.length > 1 ? leadCells(cells) : [];
   }, [chosen, isOpen, layers, cells]);
-  const named = ({ run, position, expert }: TracedCell) => ({ run, position, expert });
-  const { data, error } = useQuery(
-    circuitEffectsQuery(
-      sources.length === 0
-        ? null
-        : {
-            runs: layers.map(({ run }) => run),
-            text,
-            groups: sources.map((source) => [named(source)]),
-            read: cells.map(named),
-          },
-    ),
-  );
+  const { data, error } = useChanges(text, layers, sources, cells);
   const feeds = useMemo((): Feeds => {
-    if (sources.length === 0) return { cell: null, fed: NONE };
-    if (data === undefined) return { cell: chosen, fed: undefined };
-    const found = sources.map((cell, i) => ({ cell, fed: strongestFed(cells, cell, data[i]?.activations ?? []) }));
-    const size = ({ fed }: (typeof found)[number]) => Math.abs(toldOf(fed)?.share ?? 0);
-    return found.toSorted((a, b) => size(b) - size(a))[0] ?? { cell: null, fed: NONE };
+    if (sources.length === 0) return { cell: null, fed: NONE, told: undefined };
+    if (data === undefined) return { cell: chosen, fed: undefined, told: undefined };
+    const found = sources.map((cell, i) => {
+      const fed = strongestFed(cells, cell, data[i]?.activations ?? []);
+      const told = toldOf(fed, cell.name);
+      const size = told === undefined ? 0 : Math.abs(told.share) * Math.sqrt((cell.trust + 0.01) * (told.trust + 0.01));
+      return { cell, fed, told, size: told !== undefined && isTrivial(told.name, cell.name) ? size / 1000 : size };
+    });
+    return found.toSorted((a, b) => b.size - a.size)[0] ?? { cell: null, fed: NONE, told: undefined };
   }, [sources, data, chosen, cells]);
   return { feeds, error };
 }
+
+/** The mean relative change of the told cell by other experts of the token, as text; undefined while it is measured. */
+function useControl(
+  text: string,
+  layers: readonly TraceLayer[],
+  routings: readonly RunRouting[],
+  { cell, told }: Feeds,
+) {
+  const experts = cell === null || told === undefined ? [] : controlsOf(routings, cell);
+  const sources = cell === null ? [] : experts.map((expert) => ({ ...cell, expert }));
+  const { data } = useChanges(text, layers, sources, told === undefined ? [] : [told]);
+  if (data === undefined || told === undefined) return undefined;
+  const activation = told.change / told.share;
+  const shares = data.map(({ activations: [change = 0] }) => Math.abs(change / activation));
+  return { count: shares.length, share: shares.reduce((sum, share) => sum + share, 0) / Math.max(1, shares.length) };
+}
+
+const NONE: readonly Fed[] = [];
 
 interface PathProps {
   readonly column: Column;
@@ -118,57 +148,44 @@ interface TraceViewProps extends RoutingState {
   readonly routings: readonly RunRouting[];
 }
 
-interface NotesProps {
-  readonly runs: readonly RunSummary[];
-  readonly layers: number;
-  readonly columns: readonly Column[];
-  readonly predicted: Predicted;
-}
-
-function Notes({ runs, layers, ...shared }: NotesProps) {
-  return (
-    <p className="dim">
-      Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
-      <Term id="traced_order">share × rarity</Term>.
-      {runs.some((run, i) => runs.slice(0, i).some((other) => haveSameStart(run, other))) &&
-        " Experts of one number may mean the same in several layers: they were initialised at the same example token."}{" "}
-      <ReplacedKl subject={`All ${layers} layers spliced in together`} layers={layers} {...shared} />
-    </p>
-  );
-}
-
 interface FindingProps {
   readonly layers: readonly TraceLayer[];
   readonly columns: readonly Column[];
   readonly found: ReturnType<typeof useFeeds>;
+  readonly control: ReturnType<typeof useControl>;
 }
 
-/** The finding: the largest effect of the marked cell, or what to press for one. */
-function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
+/** The finding: an effect of the marked cell beside that of other experts, or what to press for one. */
+function Finding({ layers, columns, found: { feeds, error }, control }: FindingProps) {
   const named = ({ run, position, expert }: TracedCell) => {
     const layer = layers.find((one) => one.run === run);
     const text = columns.find((column) => column.position === position)?.token.text ?? "";
     const found = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert);
     return (
-      <FoundExpert info={found?.row.info}>
-        {expert}, layer {layer?.layer}, on <TokenChip text={text} />
+      <FoundExpert info={found?.row.info} expert={expert}>
+        layer {layer?.layer}, on <TokenChip text={text} />
       </FoundExpert>
     );
   };
-  const { cell, fed } = feeds;
-  const first = toldOf(fed ?? []);
+  const { cell, fed, told } = feeds;
   if (error !== null) return <p className="bad finding">{messageOf(error)}</p>;
   return (
     <p className="finding" role="status">
       {fed === undefined && (cell === null ? "Looking for the expert that feeds most…" : "Ablating the expert…")}
       {fed !== undefined && cell === null && "Press a cell to see what it feeds."}
-      {fed !== undefined && cell !== null && first === undefined && (
+      {fed !== undefined && cell !== null && told === undefined && (
         <>{named(cell)} changes no cell above it by 0.1 % or more.</>
       )}
-      {cell !== null && first !== undefined && (
+      {cell !== null && told !== undefined && (
         <>
-          {named(cell)} {first.change > 0 ? "raises" : "lowers"} {named(first)} by <b>{fedPercent(first).slice(1)}</b>.{" "}
-          <span className="dim">Press any cell.</span>
+          {named(cell)} {told.change > 0 ? "raises" : "lowers"} {named(told)} by <b>{percentOf(told.share)}</b>
+          {control !== undefined && control.count > 0 && (
+            <>
+              ; {control.count} other experts of its token change it by {percentOf(control.share)} on average
+              {Math.abs(told.share) < 2 * control.share && ": no clear effect"}
+            </>
+          )}
+          . <span className="dim">Press any cell.</span>
         </>
       )}
     </p>
@@ -182,7 +199,8 @@ function useChosen({ lock, of }: RoutingState["params"]): TracedCell | null {
   );
 }
 
-const Legend = () => (
+/** What the signs mean, and beside the finding what the layers cost. */
+const Legend = ({ children }: { readonly children: ReactNode }) => (
   <div className="row pane-h">
     <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
     <span className="ramp">
@@ -195,6 +213,9 @@ const Legend = () => (
       </i>
       lowered, in % of the activation
     </span>
+    <span className="dim">→ writes, without a clear label</span>
+    <span className="grow" />
+    {children}
   </div>
 );
 
@@ -212,7 +233,8 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const { lock } = params;
   const chosen = useChosen(params);
   const found = useFeeds(params.prompt, layers, chosen, lock === null);
-  const { cell, fed = NONE } = found.feeds;
+  const control = useControl(params.prompt, layers, routings, found.feeds);
+  const { cell, fed } = found.feeds;
   const current = lock?.position ?? cell?.position;
   const column = columns.find(({ position }) => position === current) ?? columns.at(-1);
   const onChoose = useCallback(
@@ -224,17 +246,26 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
     [setParams, cell],
   );
   useShortcut("release", () => setParams({ lock: null, of: "" }), lock !== null);
+  const shown = runs.filter(({ name }) => layers.some(({ run: traced }) => traced === name));
   return (
     <>
       <section className="prompted-main trace-pane" aria-label="Layers">
-        <Finding layers={layers} columns={columns} found={found} />
-        <Legend />
+        <Finding layers={layers} columns={columns} found={found} control={control} />
+        <Legend>
+          <ReplacedKl
+            subject={`All ${layers.length} layers spliced in`}
+            layers={layers.length}
+            columns={columns}
+            predicted={predicted}
+          />
+        </Legend>
         <TraceTable
           prompt={params.prompt}
           columns={columns}
           layers={layers}
           predicted={predicted}
-          current={found.feeds.fed === undefined ? current : column?.position}
+          current={fed === undefined ? current : column?.position}
+          locked={lock?.position ?? null}
           chosen={cell}
           fed={fed}
           onChoose={onChoose}
@@ -244,12 +275,12 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         <Path column={column} layers={layers.toReversed()} predicted={predicted} method={`${layers.length} layers`} />
       )}
       <div className="row wrap heat-foot">
-        <Notes
-          runs={runs.filter(({ name }) => layers.some(({ run }) => run === name))}
-          layers={layers.length}
-          columns={columns}
-          predicted={predicted}
-        />
+        <p className="dim">
+          Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
+          <Term id="traced_order">share × rarity</Term>.
+          {shown.some((one, i) => shown.slice(0, i).some((other) => haveSameStart(one, other))) &&
+            " Experts of one number may mean the same in several layers: they were initialised at the same example token."}
+        </p>
         <Filters params={params} setParams={setParams} />
       </div>
     </>

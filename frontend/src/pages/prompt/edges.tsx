@@ -1,0 +1,62 @@
+/** Curves between boxes of a table, drawn behind them: from the top of a lower box to the bottom of a higher one. */
+
+import "./edges.css";
+
+import { useLayoutEffect, useRef, useState } from "react";
+
+export interface Edge {
+  /** What `data-node` of its boxes says. */
+  readonly from: string;
+  readonly to: string;
+  /** Whether the first box raises the second one. */
+  readonly isUp: boolean;
+  /** Relative to the largest. */
+  readonly size: number;
+  readonly isNear: boolean;
+}
+
+const WIDTH = { min: 0.8, more: 4.5 } as const;
+
+/** Place of an element inside an ancestor; unlike that of its client rectangle, not scaled in a presentation. */
+function placeOf(element: HTMLElement, inside: Element) {
+  let [x, y] = [element.offsetWidth / 2, 0];
+  for (let at: Element | null = element; at instanceof HTMLElement && at !== inside; at = at.offsetParent) {
+    x += at.offsetLeft;
+    y += at.offsetTop;
+  }
+  return { x, top: y, bottom: y + element.offsetHeight };
+}
+
+export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
+  const svg = useRef<SVGSVGElement>(null);
+  const [places, setPlaces] = useState<ReadonlyMap<string | undefined, ReturnType<typeof placeOf>>>(new Map());
+  useLayoutEffect(() => {
+    const inside = svg.current?.parentElement;
+    if (inside == null) return undefined;
+    const measure = () => {
+      const boxes = [...inside.querySelectorAll<HTMLElement>("[data-node]")];
+      setPlaces(new Map(boxes.map((box) => [box.dataset.node, placeOf(box, inside)])));
+    };
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(inside);
+    return () => observer.disconnect();
+  }, [edges]);
+  return (
+    <svg ref={svg} className="edges" width="100%" height="100%" aria-hidden="true">
+      {edges.map(({ from, to, isUp, size, isNear }) => {
+        const [start, end] = [places.get(from), places.get(to)];
+        if (start === undefined || end === undefined) return null;
+        const bend = Math.max(14, Math.abs(start.top - end.bottom) * 0.45);
+        return (
+          <path
+            key={`${from}-${to}`}
+            d={`M${start.x} ${start.top}C${start.x} ${start.top - bend} ${end.x} ${end.bottom + bend} ${end.x} ${end.bottom}`}
+            className={`${isUp ? "up" : "down"}${isNear ? " near" : ""}`}
+            strokeWidth={WIDTH.min + WIDTH.more * Math.sqrt(size)}
+          />
+        );
+      })}
+    </svg>
+  );
+}
