@@ -105,13 +105,15 @@ export function Graph(props: GraphProps) {
   const runs = useMemo(() => tokenRuns(graph), [graph]);
   const edges = useMemo(() => circuitEdges(graph, active), [graph, active]);
   // The target and the strongest experts are at the last tokens.
-  useLayoutEffect(() => box.current?.scrollTo({ left: box.current.scrollWidth }), [graph]);
+  useLayoutEffect(() => {
+    if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
+  }, [graph]);
   const changes = graph.nodes.slice(1).map(({ predicted }, i) => Math.abs(check?.measured[i + 1] ?? predicted));
   const largest = Math.max(1e-9, ...changes);
   const node = (index: number) => <Node key={index} {...props} index={index} largest={largest} />;
   return (
     <ScrollBox className="layer-box" label="Circuit by token" ref={box}>
-      {/* eslint-disable-next-line jsx-a11y/interactive-supports-focus -- its nodes have the focus */}
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions -- of the buttons in it */}
       <div className="layer-table circuit" role="group" aria-label={LABEL} onKeyDown={onArrow}>
         <Edges edges={edges} />
         <table role="presentation">

@@ -213,7 +213,7 @@ function HeatHead({ columns, window, ranking, locked, predicted }: HeatHeadProps
                 tabIndex={position === tabStop ? 0 : -1}
                 data-position={position}
                 aria-pressed={position === locked}
-                className="tokb"
+                className="block cut tokb"
               >
                 {columnText(token.text)}
               </button>

@@ -1,7 +1,7 @@
 /** Layers as rows, the last one on top, and tokens as columns; the cells that a chosen cell feeds are marked. */
 
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { type CSSProperties, type ReactNode, type RefObject, useEffect, useMemo, useRef, useState } from "react";
+import { type CSSProperties, type RefObject, useEffect, useMemo, useRef, useState } from "react";
 
 import { directEffectsQuery } from "@/api/queries";
 import type { PredictedToken } from "@/api/types";
@@ -12,7 +12,7 @@ import { ScrollBox } from "@/components/ui/pane-head";
 import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatFixed, formatProbability } from "@/lib/text/format";
-import { Edges } from "@/pages/prompt/edges";
+import { type Edge, Edges } from "@/pages/prompt/edges";
 import { ExpertName } from "@/pages/prompt/expert-name";
 import { CellTip, ColumnTip, heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
 import { type Column, columnText, type HeatRow, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
@@ -76,7 +76,7 @@ function useWritten({ prompt, layers, fed }: TraceTableProps): ReadonlyMap<strin
     )
     .slice(0, MAX_VAGUE);
   return useQueries({
-    // After the finding, which is told first.
+    // After the finding.
     queries: vague.map((cell) => directEffectsQuery(cell.run, prompt, fed === undefined ? null : cell.position)),
     combine: (results) =>
       new Map(
@@ -110,7 +110,7 @@ interface TraceTableProps {
 interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
   readonly layer: TraceLayer;
   readonly position: number;
-  /** The sides on which the next cell goes on with it. */
+  /** The sides on which it is one box with its neighbour. */
   readonly joined: string | undefined;
   /** What its expert writes, in place of a label. */
   readonly written: string | undefined;
@@ -183,8 +183,10 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
         );
       },
       onLeave: hideTip,
-      onLock: ({ position, expert }, { dataset: { run } }) =>
-        onChoose(position, expert === null || run === undefined ? null : { run, position, expert }),
+      onLock: ({ position, expert }, { dataset: { run } }) => {
+        hideTip(); // it would cover the curves
+        onChoose(position, expert === null || run === undefined ? null : { run, position, expert });
+      },
     });
   }, [prompt, columns, layers, onChoose, predicted]);
 }
@@ -231,50 +233,64 @@ function useCellWidth(box: RefObject<HTMLElement | null>, { columns, locked }: T
   return cellWidth(width, columns.length, isNarrow ? CELL.narrow : CELL.min);
 }
 
+/** A curve from the chosen cell to each that it feeds. */
+function fedEdges(chosen: TracedCell | null, fed: readonly Fed[] = []): readonly Edge[] {
+  const largest = Math.max(1e-9, ...fed.map(({ share }) => Math.abs(share)));
+  const from = chosen === null ? "" : cellKey(chosen);
+  return fed.map((cell) => ({
+    ...{ from, to: cellKey(cell), isUp: cell.change > 0, isNear: true },
+    size: Math.abs(cell.share) / largest,
+  }));
+}
+
+/** The tokens, and the next token after each. */
+function Head({ columns, layers, predicted, current }: TraceTableProps) {
+  return (
+    <thead>
+      <tr>
+        <td>Layer</td>
+        {columns.map(({ position, token }) => (
+          <th key={position} scope="col" className={position === current ? "lk" : undefined}>
+            <button
+              type="button"
+              className="block cut tokb"
+              data-position={position}
+              aria-pressed={position === current}
+            >
+              {columnText(token.text)}
+            </button>
+          </th>
+        ))}
+      </tr>
+      <tr className="traced-next">
+        <th scope="row">
+          <Term id="traced_next">
+            Next<span className="sr"> token</span>
+          </Term>
+        </th>
+        {columns.map(({ position }) => (
+          <td key={position}>
+            <NextToken token={predicted?.[position]} layers={layers.length} />
+          </td>
+        ))}
+      </tr>
+    </thead>
+  );
+}
+
 export function TraceTable(props: TraceTableProps) {
-  const { columns, layers, predicted, current, chosen, fed } = props;
+  const { columns, layers, chosen, fed } = props;
   const events = useEvents(props);
   const box = useRef<HTMLDivElement>(null);
   const width = CELL.head + columns.length * (useCellWidth(box, props) + CELL.gap);
   const written = useWritten(props);
-  const edges = useMemo(() => {
-    const largest = Math.max(1e-9, ...(fed ?? []).map(({ share }) => Math.abs(share)));
-    return (fed ?? []).flatMap((cell) => {
-      const size = Math.abs(cell.share) / largest;
-      return chosen === null
-        ? []
-        : [{ from: cellKey(chosen), to: cellKey(cell), isUp: cell.change > 0, size, isNear: true }];
-    });
-  }, [chosen, fed]);
-  const cells = (render: (position: number, column: number) => ReactNode) =>
-    columns.map(({ position }, column) => <td key={position}>{render(position, column)}</td>);
+  const edges = useMemo(() => fedEdges(chosen, fed), [chosen, fed]);
   return (
     <ScrollBox className="layer-box trace-box" label="Layers of the prompt" ref={box}>
       <div className="layer-table">
         <Edges edges={edges} />
         <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
-          <thead>
-            <tr>
-              <td>Layer</td>
-              {columns.map(({ position, token }) => (
-                <th key={position} scope="col" className={position === current ? "lk" : undefined}>
-                  <button type="button" data-position={position} aria-pressed={position === current}>
-                    {columnText(token.text)}
-                  </button>
-                </th>
-              ))}
-            </tr>
-            <tr className="traced-next">
-              <th scope="row">
-                <Term id="traced_next">
-                  Next<span className="sr"> token</span>
-                </Term>
-              </th>
-              {cells((position) => (
-                <NextToken token={predicted?.[position]} layers={layers.length} />
-              ))}
-            </tr>
-          </thead>
+          <Head {...props} />
           <tbody>
             {layers.map((layer, row) => (
               <tr key={layer.run}>
@@ -282,15 +298,17 @@ export function TraceTable(props: TraceTableProps) {
                   <span className="sr">Layer </span>
                   {layer.layer}
                 </th>
-                {cells((position) => (
-                  <Cell
-                    layer={layer}
-                    position={position}
-                    chosen={chosen}
-                    fed={fed}
-                    joined={joinedSides(layers, columns, row, column)}
-                    written={written.get(cellKey({ run: layer.run, position }))}
-                  />
+                {columns.map(({ position }, column) => (
+                  <td key={position}>
+                    <Cell
+                      layer={layer}
+                      position={position}
+                      chosen={chosen}
+                      fed={fed}
+                      joined={joinedSides(layers, columns, row, column)}
+                      written={written.get(cellKey({ run: layer.run, position }))}
+                    />
+                  </td>
                 ))}
               </tr>
             ))}

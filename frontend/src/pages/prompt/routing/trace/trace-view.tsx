@@ -64,7 +64,7 @@ function useChanges(
 
 /**
  * What the chosen cell feeds. Without a choice: of the cells with the clearest and most specific experts, the one with
- * the largest effect × trust in both names that is not trivial.
+ * the largest effect × trust in both names that is not trivial, on another token if that is half as large.
  */
 function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCell | null, isOpen: boolean) {
   const cells = useMemo(() => readCells(layers), [layers]);
@@ -79,8 +79,10 @@ function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCel
     const found = sources.map((cell, i) => {
       const fed = strongestFed(cells, cell, data[i]?.activations ?? []);
       const told = toldOf(fed, cell.name);
-      const size = told === undefined ? 0 : Math.abs(told.share) * Math.sqrt((cell.trust + 0.01) * (told.trust + 0.01));
-      return { cell, fed, told, size: told !== undefined && isTrivial(told.name, cell.name) ? size / 1000 : size };
+      if (told === undefined) return { cell, fed, told, size: 0 };
+      const trust = Math.sqrt((cell.trust + 0.01) * (told.trust + 0.01));
+      const surprise = isTrivial(told.name, cell.name) ? 0.001 : told.position === cell.position ? 1 : 2;
+      return { cell, fed, told, size: Math.abs(told.share) * trust * surprise };
     });
     return found.toSorted((a, b) => b.size - a.size)[0] ?? { cell: null, fed: NONE, told: undefined };
   }, [sources, data, chosen, cells]);
@@ -219,6 +221,19 @@ const Legend = ({ children }: { readonly children: ReactNode }) => (
   </div>
 );
 
+function Notes({ layers }: { readonly layers: readonly TraceLayer[] }) {
+  const { runs } = useCurrentRun();
+  const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
+  return (
+    <p className="dim">
+      Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
+      <Term id="traced_order">share × rarity</Term>.
+      {shown.some((run, i) => shown.slice(0, i).some((other) => haveSameStart(run, other))) &&
+        " Experts of one number may mean the same in several layers: they were initialised at the same example token."}
+    </p>
+  );
+}
+
 export function TraceView({ run, routings, params, setParams }: TraceViewProps) {
   const [first] = routings;
   const { runs } = useCurrentRun();
@@ -231,8 +246,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
   const predicted = usePredictions(routings, prompt);
   const { lock } = params;
-  const chosen = useChosen(params);
-  const found = useFeeds(params.prompt, layers, chosen, lock === null);
+  const found = useFeeds(params.prompt, layers, useChosen(params), lock === null);
   const control = useControl(params.prompt, layers, routings, found.feeds);
   const { cell, fed } = found.feeds;
   const current = lock?.position ?? cell?.position;
@@ -246,7 +260,6 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
     [setParams, cell],
   );
   useShortcut("release", () => setParams({ lock: null, of: "" }), lock !== null);
-  const shown = runs.filter(({ name }) => layers.some(({ run: traced }) => traced === name));
   return (
     <>
       <section className="prompted-main trace-pane" aria-label="Layers">
@@ -275,12 +288,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         <Path column={column} layers={layers.toReversed()} predicted={predicted} method={`${layers.length} layers`} />
       )}
       <div className="row wrap heat-foot">
-        <p className="dim">
-          Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
-          <Term id="traced_order">share × rarity</Term>.
-          {shown.some((one, i) => shown.slice(0, i).some((other) => haveSameStart(one, other))) &&
-            " Experts of one number may mean the same in several layers: they were initialised at the same example token."}
-        </p>
+        <Notes layers={layers} />
         <Filters params={params} setParams={setParams} />
       </div>
     </>
