@@ -1,15 +1,11 @@
 /** The tray on the Steering page: one card per edit, and ways to add experts. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Fragment, type KeyboardEvent, useState } from "react";
-import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
+import { Fragment, useState } from "react";
 
-import { messageOf } from "@/api/http";
 import { routingOptionsQuery } from "@/api/queries";
-import type { EditPrice, RoutingResponse, RunSummary, SearchHit } from "@/api/types";
+import type { EditPrice, RoutingResponse, RunSummary } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
-import { HitRow } from "@/components/layout/search/matched-text";
-import { useSearchHits } from "@/components/layout/search/search-results";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { methodName } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
@@ -23,21 +19,9 @@ import { MAX_EDITS } from "./steering-params";
 import type { VariantText } from "./texts/generation";
 
 import { EditCard } from "./edit-card";
+import type { ExpertField } from "./expert-field";
 import { describePrice, measureActivity } from "./edit-notes";
 import { hasPrice, type Prices } from "./use-prices";
-
-interface Choice {
-  readonly id: string;
-  /** Null for a typed id. */
-  readonly hit: SearchHit | null;
-}
-
-/** The typed id first, then the search hits. */
-function choices(text: string, hits: readonly SearchHit[], numExperts: number): readonly Choice[] {
-  const found = hits.map((hit): Choice => ({ id: String(hit.expert), hit }));
-  const isId = /^\d+$/.test(text) && Number(text) < numExperts && !found.some(({ id }) => id === text);
-  return isId ? [{ id: text, hit: null }, ...found] : found;
-}
 
 interface AddExpertProps {
   readonly run: RunSummary;
@@ -46,10 +30,12 @@ interface AddExpertProps {
   readonly onAdded: () => void;
 }
 
-/** Adds an expert of any layer to the tray, found by id, label, token or words in its examples. */
-function AddExpert({ run, ...props }: AddExpertProps) {
+/** Adds an expert of any layer to the tray. The field that finds it is loaded once it has the focus. */
+function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
   const { data } = useQuery(routingOptionsQuery(run.name));
   const [chosen, setChosen] = useState(run.name);
+  const [text, setText] = useState("");
+  const [Field, setField] = useState<typeof ExpertField | null>(null);
   const { runs } = useCurrentRun();
   const other = runs.find(({ name }) => name === chosen) ?? run;
   const layers = [run, ...(data?.layers ?? [])].toSorted((a, b) => a.layer - b.layer);
@@ -67,67 +53,23 @@ function AddExpert({ run, ...props }: AddExpertProps) {
           </select>
         </label>
       )}
-      <ExpertSearch key={other.name} run={other} {...(other.name !== run.name && { editRun: other.name })} {...props} />
+      {Field === null ? (
+        <div className="row search add-expert">
+          <Icon name="search" />
+          <input
+            aria-label="Add an expert"
+            placeholder="Label, token, words or id"
+            // eslint-disable-next-line jsx-a11y/no-autofocus -- only if it was opened in order to type
+            autoFocus={focusOnOpen}
+            value={text}
+            onChange={(event) => setText(event.target.value)}
+            onFocus={() => void import("./expert-field").then((module) => setField(() => module.ExpertField))}
+          />
+        </div>
+      ) : (
+        <Field key={other.name} run={other} isOther={other.name !== run.name} typed={text} onAdded={onAdded} />
+      )}
     </>
-  );
-}
-
-interface ExpertSearchProps extends AddExpertProps {
-  /** The run to record in the edit, if it is not the steered run. */
-  readonly editRun?: string;
-}
-
-function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps) {
-  const tray = useTray();
-  const [text, setText] = useState("");
-  const { hits, debounced, query } = useSearchHits(run.indexed_tokens === null ? "" : text, run.name);
-  const items = choices(text.trim(), hits, run.num_experts);
-  const add = (key: string | number | null) => {
-    if (key === null) return;
-    const expert = Number(key);
-    if (!tray.has(expert, editRun)) tray.toggle(expert, editRun);
-    setText("");
-    onAdded();
-  };
-  const isWaiting = debounced !== text.trim() || query.isFetching;
-  /** Enter takes the typed id, else the first match, unless the arrow keys chose another. */
-  const addFirst = (event: KeyboardEvent<HTMLInputElement>) => {
-    if (event.key !== "Enter" || event.currentTarget.hasAttribute("aria-activedescendant")) return;
-    const first = items.find(({ id }) => id === text.trim()) ?? (isWaiting ? undefined : items[0]);
-    add(first?.id ?? null);
-  };
-  const emptyMessage = query.error === null ? (isWaiting ? "Searching" : "No matches") : messageOf(query.error);
-  return (
-    <ComboBox
-      className="add-expert"
-      aria-label="Add an expert"
-      inputValue={text}
-      onInputChange={setText}
-      items={items}
-      value={null}
-      onChange={add}
-      allowsEmptyCollection
-      menuTrigger="input"
-    >
-      <div className="row search">
-        <Icon name="search" />
-        {/* eslint-disable-next-line jsx-a11y/no-autofocus -- only if it was opened in order to type */}
-        <Input placeholder="Label, token, words or id" autoFocus={focusOnOpen} onKeyDown={addFirst} />
-      </div>
-      <Popover className="popover hits" placement="bottom start" crossOffset={-34} hidden={text.trim() === ""}>
-        <ListBox renderEmptyState={() => <p className="dim">{emptyMessage}</p>}>
-          {({ id, hit }: Choice) =>
-            hit === null ? (
-              <ListBoxItem id={id} textValue={`Expert ${id}`} className="hit">
-                <span className="mono num ink2">{id}</span> <span className="lab dim">this id</span>
-              </ListBoxItem>
-            ) : (
-              <HitRow id={id} hit={hit} query={text} />
-            )
-          }
-        </ListBox>
-      </Popover>
-    </ComboBox>
   );
 }
 

@@ -92,39 +92,30 @@ export function measureActivity(
   };
 }
 
+const timesRandom = ({ edits, random }: EditPrice) => formatFixed(edits.kl / Math.max(random.kl, 1e-6), 1);
+
 /** The price in figures: divergence on other text beside random experts', and solved items. */
-export function describeCost({ edits, random, ability, original_ability: original }: EditPrice): string {
-  const ratio = formatFixed(edits.kl / Math.max(random.kl, 1e-6), 1);
-  return `KL ${ratio} × random, ability ${formatSigned(100 * (ability.all - original.all), 1)} points`;
+export function describeCost(price: EditPrice): string {
+  const points = formatSigned(100 * (price.ability.all - price.original_ability.all), 1);
+  return `KL ${timesRandom(price)} × random, ability ${points} points`;
 }
 
 /** What a price says: other text beside random experts, and the ability test with an interval of two standard errors. */
-export function describePrice({
-  edits,
-  random,
-  ability,
-  original_ability: original,
-  ability_error,
-}: EditPrice): string {
-  const ratio = formatFixed(edits.kl / Math.max(random.kl, 1e-6), 1);
-  const isClear = Math.abs(edits.kl - random.kl) > 2 * edits.kl_error;
-  const onText = !isClear
-    ? "Changes other text about as much as random experts"
-    : edits.kl > random.kl
-      ? `Costly: changes other text ${ratio} × as much as random experts`
-      : "Cheap: changes other text less than random experts";
-  const [lost, interval] = [100 * (original.all - ability.all), 200 * ability_error];
-  const [points, error] = [formatFixed(lost, 1), formatFixed(interval, 1)];
-  return lost > interval
-    ? `${onText}, and solves ${points} ± ${error} points fewer items.`
+export function describePrice(price: EditPrice): string {
+  const { edits, random, ability, original_ability: original, ability_error: error } = price;
+  const onText =
+    Math.abs(edits.kl - random.kl) <= 2 * edits.kl_error
+      ? "Changes other text about as much as random experts"
+      : edits.kl > random.kl
+        ? `Costly: changes other text ${timesRandom(price)} × as much as random experts`
+        : "Cheap: changes other text less than random experts";
+  const lost = original.all - ability.all;
+  return lost > 2 * error
+    ? `${onText}, and solves ${formatFixed(100 * lost, 1)} ± ${formatFixed(200 * error, 1)} points fewer items.`
     : `${onText}, without a clear loss of ability.`;
 }
 
 /** Scaling and ablating need an existing activation; adding and setting create one. */
-function needsActivity(edit: Edit): boolean {
-  return edit.mode === "scale" || edit.mode === "ablate";
-}
-
-export function hasNoEffect(edit: Edit, activity: Activity | null): boolean {
-  return needsActivity(edit) && activity !== null && activity.inPrompt + activity.inText === 0;
+export function hasNoEffect({ mode }: Edit, activity: Activity | null): boolean {
+  return (mode === "scale" || mode === "ablate") && activity !== null && activity.inPrompt + activity.inText === 0;
 }

@@ -92,9 +92,6 @@ function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | un
   return { ...work, measure, stop, result, samples, addSamples };
 }
 
-/** Share of the tokens that come while the prompt is read, which is slower than what follows. */
-const PROMPT_SHARE = 0.08;
-
 interface ProgressProps {
   readonly progress: StrengthSweepProgressEvent | null;
   readonly strengths: number;
@@ -104,23 +101,12 @@ interface ProgressProps {
 function Progress({ progress, strengths }: ProgressProps) {
   const { queue_position: before = 0, texts = [], tokens = 0, total = 0 } = progress ?? {};
   const scored = texts.filter(({ activation }) => activation !== null).length;
-  const step =
-    before > 0
-      ? `${formatPlural(before, "request")} ahead`
-      : progress !== null && total === 0
-        ? "Waiting for the running texts"
-        : texts.length < strengths
-          ? "Reading the prompt"
-          : scored > 0
-            ? `Scored ${scored} of ${strengths} strengths`
-            : tokens < total
-              ? "Generating"
-              : "Scoring the texts";
+  const writing = total === 0 || tokens < total ? "Generating" : `Scored ${scored} of ${strengths} strengths`;
   return (
     <label className="dim row">
       <span>
-        {step}
-        {tokens > total * PROMPT_SHARE && <Remaining done={tokens} total={total} every={1} />}
+        {before > 0 ? `${formatPlural(before, "request")} ahead` : writing}
+        {texts.length === strengths && <Remaining done={tokens} total={total} every={1} />}
       </span>
       <progress {...(tokens > 0 && { value: tokens / total })} />
     </label>
