@@ -143,12 +143,10 @@ class Settings(BaseSettings):
 
     @property
     def requires_tokens(self) -> bool:
-        """True if the API requires an access token."""
         return self.access == "tokens" or (self.access == "auto" and not is_loopback(self.host))
 
     @property
     def database_url(self) -> str:
-        """SQLAlchemy URL of the database."""
         from mxd.trainer.storage.database.open import sqlite_file_url
 
         if self.database is not None:
@@ -185,8 +183,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Bind and return a listening socket. Raises UserError if the port is in use, or the host is not an address of this
-    machine."""
+    """Bind and return a listening socket."""
     unknown_host = f"Unknown host '{host}'. Choose an address of this machine with --host."
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -45,8 +45,7 @@ DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Create the server's application. The database is opened here, so that its errors appear at start-up. Raises
-    UserError if the database cannot be opened."""
+    """Create the server's application. The database is opened here, so that its errors appear at start-up."""
     run_loader = RunLoader(settings.data, settings.runs_in_memory)
     database = open_database(settings.database_url, reading_connections(settings.statement_seconds))
     metrics = Metrics()

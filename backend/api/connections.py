@@ -48,7 +48,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def connection_made(self, transport: BaseTransport) -> None:
-        """Start the time in which the first request must arrive."""
         assert isinstance(transport, Transport)
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # so that pause_writing reports every unread byte
@@ -64,7 +63,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived, and check the size of an unfinished head."""
         self._undelivered += len(data)
         super().data_received(data)
         if self._undelivered > self._settings.head_bytes and not self.transport.is_closing():
@@ -107,7 +105,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def send_400_response(self, msg: str) -> None:
-        """Answer an invalid request, and close the connection."""
         self._refuse(HTTPStatus.BAD_REQUEST, "invalid-http", f"{msg} Send HTTP/1.1.")
 
     def _time_arrival(self) -> None:
@@ -132,7 +129,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def resume_writing(self) -> None:
-        """The client has read everything."""
         self._stop(self._reading)
         self._reading = None
         super().resume_writing()
@@ -179,7 +175,6 @@ class Server(uvicorn.Server):
 
 
 def limited_server(application: ASGIApp, settings: Settings, when_ready: Callable[[], None]) -> Server:
-    """Return a server with the limits of the settings."""
     config = uvicorn.Config(
         application,
         # uvloop accepts one new connection per iteration, so most of a burst would wait instead of being rejected.

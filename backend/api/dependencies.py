@@ -97,8 +97,7 @@ class Authenticator:
         self._own_names = {socket.gethostname().lower(), *(name.lower() for name in settings.allowed_hosts)}
 
     def check_address(self, method: str, path: str, headers: Headers) -> None:
-        """Check that a request is meant for this server. Raises MisdirectedError if the Host is a name that is not this
-        server's, ForbiddenError if the request comes from another site's page."""
+        """Check that a request is meant for this server."""
         name = host_name(headers.get("host", ""))
         if not is_own_host(name, self._own_names):
             raise MisdirectedError(
@@ -108,8 +107,7 @@ class Authenticator:
             raise ForbiddenError("Cross-site requests are not allowed. Open the server's own dashboard.")
 
     async def check_access(self, method: str, path: str, headers: Headers) -> None:
-        """Check token and role. Without tokens, every request passes. Raises NotSignedInError if the token is missing
-        or not valid, ForbiddenError if its role is not sufficient."""
+        """Check token and role. Without tokens, every request passes."""
         needed = needed_role(method, path)
         if not self.settings.requires_tokens or needed is None:
             return
@@ -149,7 +147,6 @@ class AuthMiddleware:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle the request, or respond with the error of a failed check."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -180,8 +177,6 @@ def token_from(headers: Headers) -> str:
 
 @dataclass(frozen=True)
 class Services:
-    """Services, created once at start-up."""
-
     settings: Settings
     database: Engine
     """For reading."""
@@ -221,6 +216,5 @@ ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]
 
 
 async def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) -> str:
-    """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer. Raises BusyError if
-    other chats take too long, UserError if the tokenizer has no template, or the template rejects these turns."""
+    """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer."""
     return await services.chats.text(run, turns) if turns else text

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -41,7 +41,6 @@ class EventStream(StreamingResponse):
         super().__init__(self._wire, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the events end or the client disconnects."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -91,6 +90,25 @@ async def stream_steps(steps: AsyncGenerator[Sequence[Any], None]) -> EventStrea
                 yield [(event.event, event) for event in together]
 
     return EventStream(events())
+
+
+async def stream_progress(
+    steps: AsyncGenerator[Any, None], progress: Callable[..., Any], done: Callable[[Any], Any]
+) -> EventStream:
+    """Stream ``progress`` of the units ``done`` and their ``total``, which may be None, and what ``done`` makes of the
+    result, in a thread."""
+
+    async def events() -> AsyncGenerator[Sequence[Any], None]:
+        async with aclosing(steps):
+            async for step in steps:
+                if isinstance(step, tuple):
+                    event = progress(done=step[0], total=step[1])
+                else:
+                    event = await asyncio.to_thread(done, step)
+                if event is not None:
+                    yield [event]
+
+    return await stream_steps(events())
 
 
 class EventStreamJson(JSONResponse):

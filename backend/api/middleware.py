@@ -32,7 +32,6 @@ class BodyLimitMiddleware:
         self.most_bytes = most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle the request, or respond with status 413. A client that disconnects gets no response."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -144,7 +143,6 @@ class Metrics:
         self.database = Gauge("mxd_database_bytes", "Bytes of the database on disk.", registry=self.registry)
 
     def page(self) -> bytes:
-        """Return all metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
 
@@ -206,7 +204,6 @@ class JsonFormatter(logging.Formatter):
     """Formats log records as JSON lines, for log collectors."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one JSON object without line breaks."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
@@ -230,7 +227,6 @@ class RepetitionFilter(logging.Filter):
         """Logger and message -> beginning of the current period, and records in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log a record."""
         if record.levelno < logging.WARNING:
             return True
         now = self._clock()

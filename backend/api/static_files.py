@@ -47,8 +47,7 @@ class _Files(StaticFiles):
         self.index = folder / "index.html"
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return the file at ``path``, or index.html for a page. Raises HTTPException: 404 if there is neither, 503 if
-        the frontend has not been built."""
+        """Return the file at ``path``, or index.html for a page."""
         is_page = path == "." or "text/html" in Headers(scope=scope).get("accept", "")
         if not self.index.is_file():
             if "text/html" in Headers(scope=scope).get("accept", ""):

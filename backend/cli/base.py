@@ -63,7 +63,6 @@ class FlagsOf:
     """No flag is required by the parser, because the command knows another source of the values."""
 
     def includes(self, name: str) -> bool:
-        """Return whether the field ``name`` is a flag."""
         return name not in self.without and (not self.only or name in self.only)
 
 
@@ -103,7 +102,6 @@ class Command(BaseModel):
         return Settings(**{name: value for name, value in given.items() if value is not None})
 
     def load_runs(self, names: Iterable[str]) -> list[Run]:
-        """Load runs of the data folder, by name or folder."""
         from mxd.trainer.storage.run import Run
 
         return [Run.load(name, self.settings().data) for name in names]
@@ -153,7 +151,6 @@ class Command(BaseModel):
         self.report(result, text)
 
     def given(self, words: Iterable[str]) -> None:
-        """Remember the command line that the command was made from."""
         self._words = tuple(words)
 
 
@@ -168,8 +165,7 @@ class ModelCommand(Command):
     and logits are always computed in float32."""
 
     def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:
-        """Load a language model as ``--device`` and ``--dtype`` say; each process of a group on its own device. Raises
-        UserError if it cannot be loaded."""
+        """Load a language model as ``--device`` and ``--dtype`` say; each process of a group on its own device."""
         from mxd.trainer.language_model.model import LanguageModel
 
         return LanguageModel.load(source, self.device if group is None else group.device(self.device), self.dtype)
@@ -182,6 +178,5 @@ class RunCommand(ModelCommand):
     """Name or folder of the run."""
 
     def loaded(self) -> tuple[Run, LanguageModel]:
-        """Load the run, then the language model. Raises UserError if one cannot be loaded."""
         (run,) = self.load_runs([self.name])
         return run, self.load_language_model(run.language_model_source)

@@ -48,7 +48,6 @@ class ProgressBar:
         self.bar.update(done - self.bar.n)
 
     def close(self) -> None:
-        """End the bar. Later output starts on a new line."""
         if self.bar is not None:
             self.bar.close()
 
@@ -63,7 +62,6 @@ class ProgressLines:
         self.last = float("-inf")
 
     def __call__(self, done: int, total: int, note: str) -> None:
-        """Print a line if the last one is old enough or the task is done."""
         now = time.monotonic()
         self.first = self.first or (now, done)
         if now - self.last < LINE_INTERVAL_S and done < total:
@@ -147,7 +145,6 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
-        """Handle SIGINT and SIGTERM inside the context."""
         previous = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield self
@@ -158,8 +155,7 @@ class StopRequest:
 
 @contextmanager
 def stoppable() -> Iterator[StopRequest]:
-    """Turn the first Ctrl-C or SIGTERM into a request to cancel. Raises Interrupted if the task was cancelled; carries
-    the message of its CancelledError."""
+    """Turn the first Ctrl-C or SIGTERM into a request to cancel."""
     stop = StopRequest()
     with stop.listening():
         try:
@@ -170,8 +166,7 @@ def stoppable() -> Iterator[StopRequest]:
 
 @contextmanager
 def task(title: str, unit: str = "tokens") -> Iterator[Callbacks]:
-    """Callbacks of one task: progress on stderr, cancelled by Ctrl-C or SIGTERM. Raises Interrupted if the task was
-    cancelled."""
+    """Callbacks of one task: progress on stderr, cancelled by Ctrl-C or SIGTERM."""
     with stoppable() as stop, progress(title, unit) as bar:
         yield Callbacks(bar, stop)
 
@@ -205,8 +200,7 @@ def write_output(path: Path, content: str) -> None:
 
 @contextmanager
 def existing_database(settings: Settings) -> Iterator[Engine]:
-    """Open the database of the settings; a missing one is not created. Raises NotFoundError if there is no database,
-    UserError if the database cannot be opened."""
+    """Open the database of the settings; a missing one is not created."""
     from mxd.backend.database.engine import opened
 
     with opened(existing_url(settings)) as database:

@@ -172,13 +172,11 @@ class Parser(ArgumentParser):
     """An ``ArgumentParser`` that raises instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise ``message`` as an error. Raises UserError always."""
         raise UserError(f"{message[0].upper()}{message[1:]}. Run '{self.prog} --help' for a list of options.")
 
 
 def command_from(words: Sequence[str]) -> Command:
-    """Return the command that the words of a command line describe. Raises UserError if a word or value is invalid, or
-    the config file cannot be read."""
+    """Return the command that the words of a command line describe."""
     name, rest = split_command(words)
     command = parse(command_class(name), rest, f"mxd {name}")
     command.given(words)
@@ -186,8 +184,7 @@ def command_from(words: Sequence[str]) -> Command:
 
 
 def parse(model: type[M], words: Sequence[str], prog: str) -> M:
-    """Return an instance of ``model`` with the values given by ``words`` and by the config file they name. Raises
-    UserError if a word or value is invalid, or the config file cannot be read."""
+    """Return an instance of ``model`` with the values given by ``words`` and by the config file they name."""
     known, parser = options(model), _parser(model, prog)
     namespace, unknown = parser.parse_known_args(words)
     if unknown:
@@ -218,8 +215,7 @@ def _parser(model: type[BaseModel], prog: str) -> Parser:
 
 
 def validate(kind: type[M], values: Mapping[str, Any], command: type[Command], prog: str) -> M:
-    """Return a config made of values that a command collected from its flags. Raises UserError if a value is missing or
-    invalid."""
+    """Return a config made of values that a command collected from its flags."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -243,8 +239,7 @@ def full_parser() -> ArgumentParser:
 
 
 def print_completion(shell: str) -> int:
-    """Print a script that completes commands, flags and their values in a shell, and return the exit code. Raises
-    UserError if there is no script for it."""
+    """Print a script that completes commands, flags and their values in a shell, and return the exit code."""
     import shtab
 
     if shell not in SHELLS:
@@ -304,7 +299,6 @@ def _label(location: Sequence[int | str], known: Mapping[str, Option] | None) ->
 
 
 def _texts(model: type[BaseModel], prog: str) -> dict[str, Any]:
-    """Return usage, description and examples for the help of a command."""
     needed = []
     for option in options(model).values():
         if option.is_positional:
@@ -364,8 +358,7 @@ def _add_option(parser: Any, option: Option) -> None:
 
 
 def _read_config(named: str, known: Mapping[str, Option]) -> dict[str, Any]:
-    """Read options from a file, or from a preset if no file has this name. Raises UserError if the file cannot be read,
-    or names an unknown option."""
+    """Read options from a file, or from a preset if no file has this name."""
     from mxd.trainer.config.presets import preset_file
 
     path = Path(named) if Path(named).is_file() else preset_file(named) or Path(named)
@@ -396,8 +389,6 @@ INTERRUPTED = 130
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run the command that ``words`` names and return its exit code."""
-
     def work() -> int:
         command = command_from(words)
         _, processes = rank_and_processes()

@@ -99,8 +99,7 @@ def overview(group: str = "") -> str:
 
 
 def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Split a command line into the command and its options. Global options before the command are moved after it.
-    Raises UserError if there is no such command."""
+    """Split a command line into the command and its options. Global options before the command are moved after it."""
     rest, options, name = list(words), [], ""
     while rest:
         word = rest.pop(0)

@@ -29,8 +29,6 @@ class NotesBase(DeclarativeBase):
 
 
 class LabelRecord(NotesBase):
-    """User label of an expert."""
-
     __tablename__ = "labels"
 
     run: Mapped[str] = mapped_column(String(200), primary_key=True)
@@ -40,8 +38,6 @@ class LabelRecord(NotesBase):
 
 
 class NoteRecord(NotesBase):
-    """User note on an expert."""
-
     __tablename__ = "notes"
 
     run: Mapped[str] = mapped_column(String(200), primary_key=True)
@@ -51,7 +47,6 @@ class NoteRecord(NotesBase):
 
 
 def labels_of(session: Session, run: str, experts: Collection[int] | None = None) -> dict[int, str]:
-    """Return the user labels of a run, or those of ``experts``."""
     chosen = [] if experts is None else [LabelRecord.expert.in_(list(experts))]
     query = select(LabelRecord.expert, LabelRecord.label).where(LabelRecord.run == run, *chosen)
     return dict(session.execute(query).all())
@@ -78,8 +73,6 @@ def set_label(session: Session, run: str, expert: int, label: str | None) -> Non
 
 
 class TagRecord(NotesBase):
-    """A tag on an expert."""
-
     __tablename__ = "tags"
 
     run: Mapped[str] = mapped_column(String(200), primary_key=True)
@@ -106,7 +99,6 @@ def annotate(session: Session, run: str, expert: int, change: AnnotationChange) 
 
 
 def tags_of(session: Session, run: str, experts: Collection[int]) -> dict[int, tuple[str, ...]]:
-    """Return the tags of those of ``experts`` that have any, in alphabetical order."""
     found: dict[int, list[str]] = defaultdict(list)
     mine = (TagRecord.run == run, TagRecord.expert.in_(list(experts)))
     for expert, tag in session.execute(select(TagRecord.expert, TagRecord.tag).where(*mine).order_by(TagRecord.tag)):
@@ -115,7 +107,6 @@ def tags_of(session: Session, run: str, experts: Collection[int]) -> dict[int, t
 
 
 def tag_counts(session: Session, run: str) -> list[tuple[str, int]]:
-    """Return (tag, number of experts) for each tag of a run, in alphabetical order."""
     query = select(TagRecord.tag, func.count()).where(TagRecord.run == run).group_by(TagRecord.tag)
     return [(tag, count) for tag, count in session.execute(query.order_by(TagRecord.tag))]
 
@@ -140,8 +131,6 @@ class ListRecord(NotesBase):
 
 
 class EntryRecord(NotesBase):
-    """An expert in a list."""
-
     __tablename__ = "list_entries"
 
     list_id: Mapped[int] = mapped_column(ForeignKey("lists.id", ondelete="CASCADE"), primary_key=True)
@@ -152,7 +141,6 @@ class EntryRecord(NotesBase):
 
 
 def find_list(session: Session, run: str, list_id: int) -> ListRecord:
-    """Return a list of a run. Raises ListNotFoundError if the run has no list with this id."""
     record = session.get(ListRecord, list_id)
     if record is None or record.run != run:
         raise ListNotFoundError(f"Run '{run}' has no list {list_id}. It may have been deleted.")
@@ -160,7 +148,6 @@ def find_list(session: Session, run: str, list_id: int) -> ListRecord:
 
 
 def make_list(session: Session, run: str, name: str, experts: Sequence[int]) -> ListRecord:
-    """Create a list with some experts. Raises UserError if the run already has a list of this name."""
     _check_name(session, run, name)
     now = utc_now()
     record = ListRecord(run=run, name=name, created_at=now, updated_at=now)
@@ -171,8 +158,7 @@ def make_list(session: Session, run: str, name: str, experts: Sequence[int]) -> 
 
 
 def change_list(session: Session, record: ListRecord, change: ListChange) -> None:
-    """Make the changes in the order of their fields. Raises UserError if another list of the run has the new name, or
-    the new order has other experts than the list, ListNotFoundError if a note is on an expert outside of the list."""
+    """Make the changes in the order of their fields."""
     if change.name is not None and change.name != record.name:
         _check_name(session, record.run, change.name)
         record.name = change.name
@@ -207,7 +193,6 @@ def delete_list(session: Session, record: ListRecord) -> None:
 
 
 def entries_of(session: Session, record: ListRecord) -> list[EntryRecord]:
-    """Return the entries of a list in order."""
     query = select(EntryRecord).where(EntryRecord.list_id == record.id)
     return list(session.scalars(query.order_by(EntryRecord.place, EntryRecord.expert)))
 
@@ -221,14 +206,12 @@ def _add_entries(session: Session, record: ListRecord, experts: Sequence[int]) -
 
 
 def lists_with_counts(session: Session, run: str) -> list[tuple[ListRecord, int]]:
-    """Return a run's lists with their sizes, most recently changed first."""
     count = select(func.count()).where(EntryRecord.list_id == ListRecord.id).scalar_subquery()
     query = select(ListRecord, count).where(ListRecord.run == run)
     return [(record, size) for record, size in session.execute(query.order_by(ListRecord.updated_at.desc()))]
 
 
 def lists_with(session: Session, run: str, expert: int) -> list[tuple[int, str]]:
-    """Return (id, name) of the lists that contain an expert, sorted by name."""
     of_list = EntryRecord.list_id == ListRecord.id
     query = select(ListRecord.id, ListRecord.name).join(EntryRecord, of_list)
     query = query.where(ListRecord.run == run, EntryRecord.expert == expert).order_by(ListRecord.name)
@@ -241,8 +224,6 @@ ID_LENGTH = 7
 
 
 class SessionRecord(NotesBase):
-    """A saved session."""
-
     __tablename__ = "sessions"
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -281,7 +262,6 @@ def json_units(units: dict[str, dict[int, float]]) -> dict[str, dict[str, float]
 
 
 def find_session(session: Session, id: str) -> SessionRecord:
-    """Return the session with this id. Raises SessionNotFoundError if no session has this id."""
     record = session.get(SessionRecord, id)
     if record is None:
         raise SessionNotFoundError(f"Unknown session: {id}. It may have been deleted.")
@@ -289,13 +269,11 @@ def find_session(session: Session, id: str) -> SessionRecord:
 
 
 def sessions_of(session: Session, run: str | None = None) -> list[SessionRecord]:
-    """Return the sessions of a run, or of all runs, newest first."""
     query = select(SessionRecord) if run is None else select(SessionRecord).where(SessionRecord.run == run)
     return list(session.scalars(query.order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
 
 
 def delete_session(session: Session, id: str) -> None:
-    """Delete a session. Raises SessionNotFoundError if no session has this id."""
     session.delete(find_session(session, id))
 
 
@@ -305,8 +283,6 @@ RANDOM_BYTES = 32
 
 
 class AccessTokenRecord(NotesBase):
-    """An active token."""
-
     __tablename__ = "access_tokens"
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -337,18 +313,15 @@ def create_token(session: Session, role: Role, name: str) -> NewToken:
 
 
 def role_of(session: Session, token: str) -> Role | None:
-    """Return the role of a token; None if it is unknown or revoked."""
     role = session.scalar(select(AccessTokenRecord.role).where(AccessTokenRecord.sha256 == digest(token)))
     return "write" if role == "write" else "read" if role == "read" else None
 
 
 def tokens(session: Session) -> Sequence[AccessTokenRecord]:
-    """Return all active tokens, oldest first."""
     return session.scalars(select(AccessTokenRecord).order_by(AccessTokenRecord.id)).all()
 
 
 def revoke_token(session: Session, token_id: int) -> None:
-    """Revoke a token. Raises NotFoundError if no token has this id."""
     record = session.get(AccessTokenRecord, token_id)
     if record is None:
         raise NotFoundError(f"Unknown token: {token_id}. Run 'mxd token list' to see the active tokens.")

@@ -37,13 +37,11 @@ WRITTEN = tuple(table for table in OWN_TABLES if "run" in table.c)
 
 
 def count_written(session: Session, run: str) -> int:
-    """Return the number of labels, notes, tags, lists and sessions of a run."""
     counts = (select(func.count()).select_from(table).where(table.c.run == run) for table in WRITTEN)
     return sum(session.scalar(count) or 0 for count in counts)
 
 
 def remove_written(session: Session, run: str) -> None:
-    """Delete all labels, notes, tags, lists and sessions of a run."""
     of_run = select(ListRecord.id).where(ListRecord.run == run)
     session.execute(delete(EntryRecord).where(EntryRecord.list_id.in_(of_run)))
     for table in WRITTEN:
@@ -51,8 +49,7 @@ def remove_written(session: Session, run: str) -> None:
 
 
 def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
-    """Open the database at an SQLAlchemy ``url``, creating the backend's tables if missing. Raises UserError if it
-    cannot be opened, DamagedDatabaseError if it is a damaged file of somebody else."""
+    """Open the database at an SQLAlchemy ``url``, creating the backend's tables if missing."""
     engine = open_maybe_damaged(url, config)
     try:
         check_foreign_file(engine)
@@ -63,8 +60,7 @@ def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> E
 
 
 def open_maybe_damaged(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
-    """Open a database as ``open_database`` does, without a check of its structure. Raises UserError if it cannot be
-    opened."""
+    """Open a database as ``open_database`` does, without a check of its structure."""
     try:
         engine = open_trainer_database(url, config)
     except OSError as error:
@@ -130,7 +126,6 @@ class DatabaseVersion:
         return object()
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             if self._observer is not None:
                 self._observer.close()
@@ -138,7 +133,6 @@ class DatabaseVersion:
 
 
 def size_in_bytes(engine: Engine) -> int:
-    """Return the size of the database on disk, in bytes."""
     if engine.dialect.name == "sqlite":
         if not engine.url.database:
             return 0
@@ -190,7 +184,6 @@ READ_POOL_SECONDS = 5.0
 
 
 def reading_connections(statement_seconds: float) -> ConnectionConfig:
-    """Return the configuration of the server's connections for reading."""
     return ConnectionConfig(
         pool_seconds=READ_POOL_SECONDS, lock_seconds=READ_POOL_SECONDS, statement_seconds=statement_seconds
     )
@@ -228,5 +221,4 @@ class WriteAccess:
             self._turns.release()
 
     def close(self) -> None:
-        """Close the connections."""
         self._engine.dispose()

@@ -253,8 +253,7 @@ class UpgradeResult:
 
 
 def upgrade_database(url: str) -> UpgradeResult:
-    """Upgrade the database at an SQLAlchemy ``url`` in one transaction. Raises UserError if the database has a newer
-    version, is damaged or read-only, NotFoundError if there is no database."""
+    """Upgrade the database at an SQLAlchemy ``url`` in one transaction."""
     engine = connect(url)
     try:
         if engine.dialect.name == "sqlite":

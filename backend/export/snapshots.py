@@ -64,7 +64,6 @@ def names_in(session: Session, experts: Mapping[str, Collection[int]]) -> dict[t
 
 
 def steer_command(run: str, config: SteeringConfig) -> list[str]:
-    """Words of the command that generates the same texts."""
     flags = config.model_dump(exclude_defaults=True, exclude={"prompt", "edits", "positions", "sampling"})
     flags |= config.sampling.model_dump()  # in full, so that the command outlives a change of the defaults
     words = [word for edit in config.edits for word in ("--edit", str(edit))]
@@ -81,7 +80,6 @@ def route_command(run: str, text: str, k: int | None) -> list[str]:
 
 
 def circuit_command(runs: Sequence[str], config: CircuitConfig) -> list[str]:
-    """Words of the command that traces the same circuit."""
     target = config.target
     if isinstance(target, ContinuationTarget):
         words = [f"--continuation={target.text}"]

@@ -57,7 +57,6 @@ class Chunk:
     effects: Mapping[int, Effects]
 
     def entries(self) -> Iterator[tuple[Row, list[Row], Effects]]:
-        """Yield each expert with its examples and its effects."""
         examples = {expert: list(rows) for expert, rows in groupby(self.examples, key=lambda row: int(row["expert"]))}
         for row in self.experts:
             yield row, examples.get(row["expert"], []), self.effects[row["expert"]]
@@ -83,7 +82,6 @@ def chunks(session: Session, exported: Exported, callbacks: Callbacks) -> Iterat
 
 
 def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Exported:
-    """Open an indexed run for export. Raises NoIndexError if it has no index."""
     return Exported(run, find_index(session, run), vocabulary)
 
 
@@ -242,7 +240,6 @@ class Batches:
         self._written = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Write the active experts of a chunk as one batch."""
         active = [row for row in chunk.experts if row["active_tokens"]]
         self._dead += [row["expert"] for row in chunk.experts if not row["active_tokens"]]
         features = [self._feature(*entry) for entry in chunk.entries() if entry[0]["active_tokens"]]
@@ -255,7 +252,6 @@ class Batches:
             self._written += 1
 
     def end(self) -> None:
-        """Write the ids of dead experts."""
         layer = str(self._head["layer"])
         skipped = {"log_sparsity": 1, "skipped_indexes": self._dead}
         self._write("skipped_indexes.json", self._head | {"layer": layer} | skipped)

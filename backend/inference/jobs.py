@@ -11,16 +11,27 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING
 
-from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
+from mxd.trainer.config import AblationConfig, ContrastConfig, Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import CircuitConfig, FindConfig
 from mxd.trainer.errors import TooLongError
-from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.callbacks import Callbacks, Steps
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from mxd.backend.inference.worker import Generation
+    from mxd.trainer.analysis.ablation import AblationResult
     from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
     from mxd.trainer.analysis.effects import Examples
-    from mxd.trainer.analysis.results import EditEffect, ExpertEffect, ExpertMap, ExpertWrites, FoundExperts
+    from mxd.trainer.analysis.results import (
+        Contrast,
+        EditEffect,
+        EditPrice,
+        ExpertEffect,
+        ExpertMap,
+        ExpertWrites,
+        FoundExperts,
+    )
     from mxd.trainer.inference.results import Predictions, Routing
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
@@ -64,8 +75,7 @@ class JobContext:
         return Callbacks(is_cancelled=self.cancelled.is_set)
 
     def token_ids(self, text: str) -> list[int]:
-        """Token ids of a text with the start token. The jobs pass these on, so that it is tokenised once. Raises
-        TooLongError if the text has more tokens than the server or the language model accepts."""
+        """Token ids of a text with the start token. The jobs pass these on, so that it is tokenised once."""
         from mxd.trainer.language_model.tokenizer import prompt_ids
 
         ids = prompt_ids(self.language_model, text, start_token=self.runs[0].config.text.start_token)
@@ -90,7 +100,6 @@ def route_with_limit(context: JobContext, text: str, k: int | None = None) -> tu
 
 
 def predict(context: JobContext, text: str, k: int | None = None) -> Predictions:
-    """Next-token predictions with the MLPs and with the runs' layers in their place."""
     from mxd.trainer.inference.routing import predict
 
     run, *others = context.runs
@@ -115,7 +124,6 @@ def related_words(context: JobContext, text: str) -> dict[str, float]:
 
 
 def expert_map(context: JobContext, expert: int) -> ExpertMap:
-    """An expert's linear map, decomposed."""
     from mxd.trainer.analysis.effects import expert_map
 
     return expert_map(context.language_model, context.runs[0], expert)
@@ -149,7 +157,6 @@ def ablate(
 
 
 def find(context: JobContext, config: FindConfig, units: Units) -> FoundExperts:
-    """Experts that make wanted text more probable."""
     from mxd.trainer.analysis.effect_search import find
 
     _check_lengths(context, config)
@@ -172,6 +179,34 @@ def _check_lengths(context: JobContext, config: FindConfig) -> None:
         context.token_ids(prompt + longest)
 
 
+SEQUENCES_PER_STEP = 8
+"""Size of the steps of a contrast: small, so that other requests wait only briefly."""
+
+
+def contrast_steps(
+    context: JobContext, texts: Sequence[Sequence[str]], config: ContrastConfig
+) -> Steps[Callable[[], Contrast]]:
+    """Steps of a contrast, and then the function that counts, which needs no language model."""
+    from mxd.trainer.analysis.contrast import NamedText, contrast_in_steps, shuffled
+
+    a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
+    return contrast_in_steps(context.runs[0], a, b, config, context.language_model, SEQUENCES_PER_STEP)
+
+
+def price_steps(context: JobContext, edits: Sequence[Edit], units: Units) -> Steps[EditPrice]:
+    """Steps of a price. Edits without a run belong to the first run."""
+    from mxd.trainer.analysis.edit_price import price_in_steps
+
+    return price_in_steps(context.language_model, context.runs, edits, units)
+
+
+def ablation_steps(context: JobContext, expert: int, database: Engine) -> Steps[AblationResult]:
+    """Steps that measure an expert and its random expert, and store the effects at the end."""
+    from mxd.trainer.analysis.ablation import ablation_in_steps
+
+    return ablation_in_steps(context.runs[0], AblationConfig(experts=(expert,)), context.language_model, database)
+
+
 def prepare_generation(context: JobContext, config: SteeringConfig, units: Units) -> Generation:
     """Check a request to steer, to complete a text or to sweep strengths, depending on the class of ``config``."""
     from mxd.trainer.inference.steering import Steering
@@ -189,7 +224,6 @@ def prepare_generation(context: JobContext, config: SteeringConfig, units: Units
 
 
 def max_rows(config: SteeringConfig) -> int:
-    """Batch rows that a request may need."""
     if isinstance(config, CompletionConfig):
         return config.sampling.samples
     if isinstance(config, StrengthSweepConfig):

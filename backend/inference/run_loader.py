@@ -137,7 +137,6 @@ class Vocabulary:
         return name
 
     def names(self, tokens: Iterable[int]) -> list[str]:
-        """``name`` of several tokens."""
         cache = self._names
         return [cache.get(token) or self.name(token) for token in tokens]
 
@@ -190,13 +189,11 @@ class LoadedRun:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Tokenizer of the run's language model."""
         with IMPORT_LOCK:
             return self.run.tokenizer
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Texts of the tokenizer's tokens."""
         return Vocabulary(self.tokenizer)
 
     @cached_property
@@ -227,8 +224,7 @@ class RunLoader:
         self._loaded = StampedCache[LoadedRun](capacity, _fills_memory)
 
     def run(self, name: str) -> LoadedRun:
-        """The run of this name. Raises RunNotFoundError if the data folder has no folder of this run, UnusableRunError
-        if the run is damaged."""
+        """The run of this name."""
         return self._loaded.get(name, self.fingerprint(name), lambda: self._load(name))
 
     def is_training(self, name: str) -> bool | None:

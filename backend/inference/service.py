@@ -12,19 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from mxd.backend.errors import BusyError, UnusableRunError
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.worker import Delivery, Generation, GenerationEvent, GenerationRequest, ModelWorker
-from mxd.backend.schemas.comparison import ContrastProgressEvent
-from mxd.backend.schemas.experts import AblationProgressEvent, AblationStoredEvent
 from mxd.backend.schemas.runs import LoadedLanguageModel
-from mxd.backend.schemas.steering import PriceDoneEvent, PriceProgressEvent
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.results import Contrast, EditPrice
-from mxd.trainer.config import ContrastConfig, Edit, SteeringConfig
+from mxd.trainer.config import SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.sources import display_name
@@ -32,9 +28,6 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Steps
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from mxd.trainer.analysis.ablation import AblationResult
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
 
@@ -54,7 +47,6 @@ class InferenceService:
 
     @property
     def num_active(self) -> int:
-        """Number of requests that run or wait."""
         return self._num_active
 
     def language_models(self) -> tuple[LoadedLanguageModel, ...]:
@@ -136,7 +128,6 @@ class InferenceService:
                 cancelled.set()
 
     def close(self) -> None:
-        """Stop the worker threads and cancel what waits."""
         for worker in self._workers.values():
             worker.close()
 
@@ -183,8 +174,7 @@ class InferenceService:
 
     @contextmanager
     def _admission(self) -> Iterator[Callable[[], None]]:
-        """Count a request until the context ends or the yielded function is called, whichever is first. Raises
-        BusyError if too many requests are running or waiting."""
+        """Count a request until the context ends or the yielded function is called, whichever is first."""
         with self._lock:
             if self._num_active >= self._settings.max_inference_requests:
                 raise BusyError(
@@ -206,8 +196,7 @@ class InferenceService:
 
 
 def _load_layers(runs: Sequence[Run]) -> None:
-    """Load the weights of the runs, on the worker thread. Raises UnusableRunError if the weights are damaged,
-    NotFoundError if a run has no weights yet."""
+    """Load the weights of the runs, on the worker thread."""
     for run in runs:
         try:
             _ = run.layer
@@ -243,114 +232,37 @@ BUSY_SECONDS = 0.5
 """Seconds between attempts to schedule a step when the queue is full."""
 
 
-class _Progress(NamedTuple, Generic[Result]):
-    """Units done and their total, and at the end the result."""
+async def in_steps(
+    live: InferenceService, runs: Sequence[str], per_turn: int, job: Callable[..., Steps[Result]], *args: Any
+) -> AsyncGenerator[tuple[int, int] | Result, None]:
+    """Take the steps of a measurement between other requests, ``per_turn`` at once, few so that these wait only
+    briefly. Yield as ``progress_steps``. Closing the generator cancels the measurement; then nothing is stored."""
+    steps: Steps[Result] | None = None
 
-    done: int
-    total: int
-    result: Result | None = None
+    def start(context: JobContext) -> tuple[int, int]:
+        nonlocal steps
+        steps = job(context, *args)
+        return next(steps)
 
-
-async def _in_steps(
-    live: InferenceService, runs: Sequence[str], begin: Callable[[JobContext], Steps[Result]], per_turn: int
-) -> AsyncGenerator[_Progress[Result], None]:
-    """Take the steps of a measurement between other requests, few at once, so that these wait only briefly.
-
-    Closing the generator cancels the measurement; then nothing is stored. Raises BusyError if too many requests are
-    waiting, UserError if a run cannot be used, or as the measurement.
-    """
-
-    def start(context: JobContext) -> tuple[Steps[Result], _Progress[Result]]:
-        steps = begin(context)
-        return steps, _Progress(*next(steps))
-
-    def advance(_context: JobContext) -> _Progress[Result]:
-        done, total = progress.done, progress.total
+    def advance(_context: JobContext) -> tuple[int, int] | Result:
+        assert steps is not None
         for _ in range(per_turn):
             try:
-                done, total = next(steps)
+                step = next(steps)
             except StopIteration as end:
-                return _Progress(total, total, end.value)
-        return _Progress(done, total)
+                result: Result = end.value
+                return result
+        return step
 
-    steps, progress = await live.submit(runs, start)
-    while progress.result is None:
-        yield progress
-        progress = await _in_turn(live, runs, advance)
-    yield progress
-
-
-async def _in_turn(live: InferenceService, runs: Sequence[str], job: Callable[[JobContext], Result]) -> Result:
-    """Run one step between other requests; an admitted job waits when the queue is full."""
-    while True:
+    reached: tuple[int, int] | Result = await live.submit(runs, start)
+    yield reached
+    while isinstance(reached, tuple):
         try:
-            return await live.submit(runs, job)
-        except BusyError:
+            reached = await live.submit(runs, advance)
+        except BusyError:  # an admitted measurement waits when the queue is full
             await asyncio.sleep(BUSY_SECONDS)
-
-
-SEQUENCES_PER_STEP, ITEMS_PER_STEP, SEQUENCES_PER_ABLATION_STEP = 8, 4, 2
-"""Sizes of the steps of contrasts, prices and ablations: small, so that other requests wait only briefly."""
-
-
-async def contrast_steps(
-    live: InferenceService, run: str, texts: Sequence[Sequence[str]], config: ContrastConfig
-) -> AsyncGenerator[ContrastProgressEvent | Contrast, None]:
-    """Yield the progress of each step, then the contrast. Closing the generator cancels it. Raises BusyError if too
-    many requests are waiting, UserError if the run cannot be used, a text is too short, or no expert is active often
-    enough."""
-
-    def begin(context: JobContext) -> Steps[Callable[[], Contrast]]:
-        from mxd.trainer.analysis.contrast import NamedText, contrast_in_steps, shuffled
-
-        a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
-        return contrast_in_steps(context.runs[0], a, b, config, context.language_model, SEQUENCES_PER_STEP)
-
-    async for progress in _in_steps(live, [run], begin, 1):
-        if progress.result is None:
-            yield ContrastProgressEvent(tokens=progress.done, total=progress.total)
-        else:  # counting needs no language model, so it does not occupy the worker
-            yield await asyncio.to_thread(progress.result)
-
-
-async def price_steps(
-    live: InferenceService, runs: Sequence[str], edits: Sequence[Edit], units: Units
-) -> AsyncGenerator[tuple[PriceProgressEvent | PriceDoneEvent], None]:
-    """Yield the progress of each step, then the price. Closing the generator cancels it. Edits without a run belong to
-    the first of ``runs``. Raises BusyError if too many requests are waiting, UserError if a run cannot be used, or an
-    edit has a condition."""
-
-    def begin(context: JobContext) -> Steps[EditPrice]:
-        from mxd.trainer.analysis.edit_price import price_in_steps
-
-        return price_in_steps(context.language_model, context.runs, edits, units)
-
-    async for progress in _in_steps(live, runs, begin, ITEMS_PER_STEP):
-        if progress.result is not None:
-            yield (PriceDoneEvent(price=progress.result),)
-        elif progress.done < progress.total:
-            yield (PriceProgressEvent(done=progress.done, total=progress.total),)
-
-
-async def ablation_steps(
-    live: InferenceService, run: str, expert: int, database: Engine
-) -> AsyncGenerator[tuple[AblationProgressEvent | AblationStoredEvent]]:
-    """Yield the progress of each step, then the end, when the effects of an expert and its random expert are stored.
-    Closing the generator cancels it; then nothing is stored. Raises BusyError if too many requests are waiting,
-    UserError if the run cannot be used, or the expert has no examples."""
-
-    def begin(context: JobContext) -> Steps[AblationResult]:
-        from mxd.trainer.analysis.ablation import ablation_in_steps
-        from mxd.trainer.config import AblationConfig
-
-        config = AblationConfig(experts=(expert,))
-        return ablation_in_steps(context.runs[0], config, context.language_model, database)
-
-    async for progress in _in_steps(live, [run], begin, SEQUENCES_PER_ABLATION_STEP):
-        if progress.result is not None:
-            yield (AblationStoredEvent(),)
-        elif progress.done < progress.total:
-            yield (AblationProgressEvent(done=progress.done, total=progress.total),)
+        else:
+            yield reached
 
 
 WAIT_SECONDS = 10.0
@@ -366,8 +278,7 @@ class ChatFormatter:
         self._thread = ThreadPoolExecutor(1, "chats")
 
     async def text(self, run: str, turns: Sequence[Turn]) -> str:
-        """Return chat turns as text, formatted by the chat template of the run's tokenizer. Raises BusyError if other
-        chats take too long, UserError if the tokenizer has no template, or the template rejects these turns."""
+        """Return chat turns as text, formatted by the chat template of the run's tokenizer."""
         loaded = await asyncio.to_thread(self._library.run, run)
         tokenizer = await asyncio.to_thread(lambda: loaded.tokenizer)
         try:
@@ -382,5 +293,4 @@ class ChatFormatter:
             self._turn.release()
 
     def close(self) -> None:
-        """End the thread when it is idle."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -44,7 +44,6 @@ class ExpertSimilarity:
         return cosines_N
 
     def _rows(self, by: By) -> Callable[[ExpertSelection], Tensor]:
-        """Function that returns the directions of some experts."""
         layer = self._run.layer
         if by == "gate":
             return layer.gate.rows

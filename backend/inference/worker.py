@@ -109,7 +109,6 @@ class ModelWorker:
 
     @property
     def num_requests(self) -> int:
-        """Number of jobs and generations that run or wait."""
         return self._calls + len(self._waiting) + len(self._running)
 
     def call(self, job: Callable[[LanguageModel], Result]) -> Future[Result]:

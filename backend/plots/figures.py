@@ -269,7 +269,6 @@ def load(session: Session, run: RunRecord) -> Figure:
 
 
 def density_evaluated(session: Session, run: RunRecord) -> Figure:
-    """Histogram of expert densities on the evaluated text."""
     load = newest(session, run).result["health"]["load"]
     edges, counts = load["density_edges"], load["density_counts"]
     figure = density_bars(list(pairwise(edges)), counts)
@@ -299,8 +298,7 @@ KIND_DASHES = {"expert": "solid", "random_expert": "solid", "random_direction": 
 
 
 def steering(session: Session, run: RunRecord) -> Figure:
-    """Return four figures of amplified experts' texts over the strength: medians over experts, next to baselines.
-    Raises NoEvaluationsError if steering has not been evaluated."""
+    """Return four figures of amplified experts' texts over the strength: medians over experts, next to baselines."""
     records = session.scalars(select(SteeringStrengthRecord).where(SteeringStrengthRecord.run_id == run.id)).all()
     if not records:
         raise NoEvaluationsError(
@@ -393,8 +391,7 @@ OF_A_RUN: Mapping[str, Callable[[Session, RunRecord], Figure]] = {
 
 
 def draw(session: Session, name: FigureName, run: str | None) -> Figure:
-    """Build the figure with this name; an empty one, whose title says what to run, if nothing was measured. Raises
-    UserError if a run is missing or unknown, or has no index."""
+    """Build the figure with this name; an empty one, whose title says what to run, if nothing was measured."""
     if name == "added-layers":
         return added_layers(session)
     if run is None:

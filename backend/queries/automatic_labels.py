@@ -142,7 +142,6 @@ def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
 
 
 def _stored(session: Session, run_id: int, *conditions: ColumnElement[bool]) -> dict[int, list[tuple[Any, ...]]]:
-    """Return expert -> ``FIELDS`` of each of its labels."""
     table = AutomaticLabelRecord
     query = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id, *conditions)
     rows_of: dict[int, list[tuple[Any, ...]]] = defaultdict(list)

@@ -79,11 +79,9 @@ class CoactivationIndex:
         self._weight = counts / norms[self._weight_expert]
 
     def tokens_of(self, expert: int) -> Ints:
-        """Return the sampled tokens on which an expert is active."""
         return self._tokens_by_expert[self._ends_N[expert] : self._ends_N[expert + 1]].astype(np.int64)
 
     def has_enough(self, expert: int) -> bool:
-        """Return whether an expert has enough sampled tokens to estimate shares of them."""
         return bool(self.active_N[expert] >= MIN_EVENTS)
 
     def companions(self, expert: int, shift: Shift, limit: int) -> list[Companion]:

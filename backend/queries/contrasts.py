@@ -81,7 +81,6 @@ def _labelled(run: RunRecord, path: Path) -> list[LabelledText]:
 def contrast_result(
     session: Session, run: RunRecord, contrast: Contrast, request: ContrastRequest, vocabulary: Vocabulary
 ) -> ContrastResult:
-    """Return the significant experts of a contrast with their labels and examples."""
     significant = [each for each in contrast.experts if each.is_found]
     more_in_a = [each for each in significant if each.ratio.value > 1][: request.limit]
     more_in_b = [each for each in significant if each.ratio.value < 1][: request.limit]

@@ -17,8 +17,7 @@ from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
 
 def evaluated(session: Session) -> list[EvaluationRecord]:
-    """Return the evaluations of single runs, sorted by dataset, method and K. Raises NoEvaluationsError if there are no
-    evaluations."""
+    """Return the evaluations of single runs, sorted by dataset, method and K."""
     query = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     order = (EvaluationRecord.text, RunRecord.method, RunRecord.k, RunRecord.seed, RunRecord.name)
     records = [record for record in session.scalars(query.order_by(*order)) if "warnings" in record.result]
@@ -64,7 +63,6 @@ def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> tuple
 
 
 def is_at_its_own_k(result: Result) -> bool:
-    """True if the run was evaluated at its own K."""
     return bool(result.get("trained_k", result["k"]) == result["k"])
 
 
@@ -80,7 +78,6 @@ def evaluations_of_run(session: Session, run: RunRecord) -> list[EvaluationRecor
 
 
 def evaluate_command(run: RunRecord) -> str:
-    """Return the command that evaluates a run, with a place for the text."""
     return f"mxd evaluate {run.name} --dataset HELD_OUT_TEXT --tokens 100k"
 
 
@@ -147,7 +144,6 @@ def _newest_by_text(session: Session, run: RunRecord) -> list[EvaluationRecord]:
 
 
 def sample(record: EvaluationRecord) -> str:
-    """Return the evaluated text and its size."""
     result = record.result
     seen = ", which it was trained on" if result["seen_text"] else ""
     return f"{result['tokens']:,} tokens in {result['sequences']:,} sequences of {last_part(record.text)}{seen}"

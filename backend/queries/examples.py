@@ -33,12 +33,10 @@ class Cursor(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def encode(self) -> str:
-        """Return the cursor as a URL-safe string."""
         return base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
 
     @classmethod
     def decode(cls, word: str) -> Self:
-        """Decode the output of ``encode``. Raises CursorError if it is invalid."""
         try:
             return cls.model_validate_json(base64.b64decode(word + "=" * (-len(word) % 4), b"-_", validate=True))
         except (ValidationError, binascii.Error, ValueError) as error:

@@ -65,9 +65,7 @@ else:
 def expert_page(
     database: Engine, cache: RunCache, run: str, query: ExpertQuery, vocabulary: Vocabulary
 ) -> dict[str, Any]:
-    """Return a page of experts as ``ExpertPage``. Dead experts are included unless the filters exclude them. Raises
-    RunNotFoundError if the database has no such run, NoIndexError if the run is not indexed, or has no experts of the
-    requested kind, CursorError if the cursor is invalid or belongs to another order."""
+    """Return a page of experts as ``ExpertPage``. Dead experts are included unless the filters exclude them."""
     browsed = cache.of(run)
     record, descending = browsed.record, query.order == "desc"
     with reading(database) as session:

@@ -64,7 +64,6 @@ class Columns:
         return self.expert[steerability >= np.quantile(known, 1 - STEERABLE_SHARE)]
 
     def among(self, experts: Collection[int] | NDArray[np.integer]) -> Mask:
-        """Return a mask of the experts that occur in ``experts``."""
         chosen = np.asarray(list(experts) if isinstance(experts, set) else experts, np.int64)
         named = np.zeros(int(self.expert[-1]) + 1 if len(self.expert) else 0, np.bool_)
         named[chosen[chosen < len(named)]] = True
@@ -203,7 +202,6 @@ class TokenIndex:
 
 
 def load_token_index(session: Session, run_id: int) -> TokenIndex:
-    """Read who is active on which token."""
     requested = text("SELECT expert, active_tokens, top_tokens FROM experts WHERE run_id = :run ORDER BY expert")
     rows = session.execute(requested, {"run": run_id}).all()
     numbers, ends = PackedLists.of([bytes(row[2]) for row in rows]).numbers()
@@ -243,8 +241,7 @@ class RunCache:
         self._tokens = StampedCache[TokenIndex]()
 
     def of(self, name: str) -> BrowsedRun:
-        """Return a run in its current state. Raises RunNotFoundError if the database has no such run, NoIndexError if
-        the run is not indexed."""
+        """Return a run in its current state."""
         # The version is read first: a write during loading then makes another version.
         return self._browsed.get(name, self._version.now(), lambda: self._read(name))
 
@@ -253,7 +250,6 @@ class RunCache:
         return self._tokens.get(index.run_id, index.created_at, lambda: load_token_index(session, index.run_id))
 
     def close(self) -> None:
-        """Close the connection."""
         self._version.close()
 
     def _read(self, name: str) -> BrowsedRun:

@@ -32,7 +32,6 @@ from mxd.trainer.storage.database.tables import (
 
 
 def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> bodies.Ablation | None:
-    """Return the measured effects of an expert, if any."""
     record = session.get(AblationRecord, (run.id, expert))
     if record is None:
         return None
@@ -143,8 +142,7 @@ def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, 
 
 
 def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
-    """Return the statistics of an expert. Raises NoIndexError if the run is not indexed, ExpertNotFoundError if the run
-    has no such expert."""
+    """Return the statistics of an expert."""
     check_expert(run, expert)
     record = session.get(ExpertRecord, (run.id, expert))
     if record is None:
@@ -183,8 +181,7 @@ def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[in
 
 
 def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> bodies.ExpertDetail:
-    """Return an expert with its bins, note, lists, measured effects and active neighbours. Raises NoIndexError if the
-    run is not indexed, ExpertNotFoundError if the run has no such expert."""
+    """Return an expert with its bins, note, lists, measured effects and active neighbours."""
     record = find_expert(session, run, expert)
     row = rows_of(session, run, [expert], vocabulary)[expert]
     automatic = automatic_labels(session, run, [expert]).get(expert, ())

@@ -49,8 +49,7 @@ class Line:
 
 
 def frontier_of(session: Session, run: RunRecord) -> tuple[EvaluationRecord, list[tuple[str, Line]]]:
-    """Return the newest evaluation of a run, and the named lines of its MLP on the same sample, the run's own first.
-    Raises NoEvaluationsError if the run was not evaluated."""
+    """Return the newest evaluation of a run, and the named lines of its MLP on the same sample, the run's own first."""
     record = newest(session, run)
     sequences = sample_of(record)
     same = ("language_model", "layer")

@@ -29,7 +29,6 @@ MIN_CLASSES = 5
 
 
 def probes_of(session: Session, run: RunRecord) -> list[ProbeRecord]:
-    """Return the probes of a run, sorted by label file."""
     query = select(ProbeRecord).where(ProbeRecord.run_id == run.id)
     return list(session.scalars(query.order_by(ProbeRecord.labels, ProbeRecord.level)))
 

@@ -74,12 +74,10 @@ def rounded(value: float) -> str:
 
 
 def last_part(path: str) -> str:
-    """Return the last part of a folder, file or repository of the Hub."""
     return path.rstrip("/").rsplit("/", 1)[-1]
 
 
 def method_title(method: str) -> str:
-    """Return a method's name in sentences."""
     return method.replace("-", " ").replace("mxd", "MxD")
 
 

@@ -33,7 +33,6 @@ Scalar = str | int | float | bool | None
 
 
 def find_run(session: Session, name: str) -> RunRecord:
-    """Return the run with this name. Raises RunNotFoundError if the database has no such run."""
     record = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if record is None:
         raise RunNotFoundError(unknown_run(name, session.scalars(select(RunRecord.name))))
@@ -41,7 +40,6 @@ def find_run(session: Session, name: str) -> RunRecord:
 
 
 def find_index(session: Session, run: RunRecord) -> IndexRecord:
-    """Return the index of a run. Raises NoIndexError if the run is not indexed."""
     record = session.get(IndexRecord, run.id)
     if record is None:
         raise NoIndexError(f"Run '{run.name}' is not indexed. Run 'mxd index {run.name} --dataset DATASET --tokens N'.")
@@ -49,13 +47,11 @@ def find_index(session: Session, run: RunRecord) -> IndexRecord:
 
 
 def check_expert(run: RunRecord, expert: int) -> None:
-    """Check that an expert exists. Raises ExpertNotFoundError if it does not."""
     if not 0 <= expert < run.num_experts:
         raise ExpertNotFoundError(unknown_expert(expert, run.name, run.num_experts))
 
 
 def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
-    """Return all runs, newest first."""
     runs = session.scalars(select(RunRecord).order_by(RunRecord.started_at.desc(), RunRecord.id.desc())).all()
     indexes = {record.run_id: record for record in session.scalars(select(IndexRecord))}
     newest = select(MetricRecord.run_id, func.max(MetricRecord.step).label("step")).group_by(MetricRecord.run_id)
@@ -72,7 +68,6 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
 
 
 def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
-    """Return a run with all its metrics. Raises RunNotFoundError if the database has no such run."""
     run = find_run(session, name)
     index = session.get(IndexRecord, run.id)
     metrics = metrics_after(session, run, -1)
@@ -90,7 +85,6 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
 
 
 def metrics_after(session: Session, run: RunRecord, step: int) -> list[MetricRecord]:
-    """Return the metrics after ``step`` in order."""
     query = select(MetricRecord).where(MetricRecord.run_id == run.id, MetricRecord.step > step)
     return list(session.scalars(query.order_by(MetricRecord.step)))
 
@@ -226,8 +220,7 @@ def count_examples(session: Session) -> int:
 
 
 def units_of(session: Session, library: RunLoader, run: str, request: SteeringConfig) -> dict[str, dict[int, float]]:
-    """Return the units of a request, see ``edit_units``. Raises RunNotFoundError if the database has no such run,
-    ExpertNotFoundError if a run has no such expert."""
+    """Return the units of a request, see ``edit_units``."""
     for name in dict.fromkeys((run, *(name for name, _ in request.experts(run)))):
         record = find_run(session, name)
         for expert in sorted({expert for each, expert in request.experts(run) if each == name}):
@@ -245,8 +238,7 @@ NO_CHAT = "The tokenizer of this language model has no chat template. Use plain 
 
 
 def options_of(session: Session, library: RunLoader, name: str) -> RunOptions:
-    """Return the runs that can be combined with a run. Raises RunNotFoundError if the database or the data folder has
-    no such run."""
+    """Return the runs that can be combined with a run."""
     record = find_run(session, name)
     known = library.run(name)
     run = known.run

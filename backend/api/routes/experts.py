@@ -8,12 +8,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep, WriterDep
-from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_steps, streams
+from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress, streams
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import json_response, model_response
 from mxd.backend.inference import jobs
-from mxd.backend.inference.service import ablation_steps
+from mxd.backend.inference.service import in_steps
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
@@ -72,6 +72,10 @@ def examples(
         )
 
 
+SEQUENCES_PER_TURN = 2
+"""Sequences of an ablation that are computed at once: few, so that other requests wait only briefly."""
+
+
 @router.post("/experts/{expert}/ablation", **streams(bodies.AblationEvent))
 async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep, writer: WriterDep) -> EventStream:
     """Server-sent events: ``progress`` while an expert's effects are measured, ``done`` once they are stored.
@@ -79,7 +83,12 @@ async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep
     The same as ``mxd ablate --experts``; takes a few seconds on a CPU. Closing the connection cancels.
     """
     await run_in_threadpool(_check, services, run, expert)
-    return await stream_steps(ablation_steps(services.inference, run, expert, writer))
+
+    def progress(done: int, total: int) -> bodies.AblationProgressEvent | None:
+        return bodies.AblationProgressEvent(done=done, total=total) if done < total else None
+
+    steps = in_steps(services.inference, [run], SEQUENCES_PER_TURN, jobs.ablation_steps, expert, writer)
+    return await stream_progress(steps, progress, lambda _: bodies.AblationStoredEvent())
 
 
 @router.get("/experts/{expert}/writes")

@@ -45,7 +45,6 @@ class OpenAIRoute(APIRoute):
     """A route whose errors have OpenAI's shape."""
 
     def get_route_handler(self) -> Handler:
-        """Return the handler of requests."""
         handler = super().get_route_handler()
 
         async def with_errors(request: Request) -> Response:
@@ -177,8 +176,7 @@ def list_models(session: Session) -> list[dict[str, Any]]:
 
 
 def steering_request(session: Session, request: CompletionRequest, chance: Random) -> tuple[str, SteeringRequest]:
-    """Return the run of a request's model, and the request as one to steer. Raises ModelNotFoundError if there is no
-    such model."""
+    """Return the run of a request's model, and the request as one to steer."""
     run, defaults = _model(session, request.model, chance)
     given = {name: value for name in STEERED if (value := getattr(request, name)) is not None}
     sampled = {name: getattr(request, name) for name in SAMPLED} | {

@@ -1,15 +1,14 @@
 """Routing of a text, its measured effects, and circuits."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
-from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_steps
+from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import json_response, model_response
@@ -21,7 +20,6 @@ from mxd.backend.queries.experts import known, most_promoted
 from mxd.backend.queries.runs import find_run, options_of
 from mxd.backend.queries.search import passage_result
 from mxd.backend.schemas import routing as bodies
-from mxd.backend.schemas.base import Schema
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.inference.results import Predictions, Routing
@@ -145,15 +143,11 @@ async def trace_circuit(request: bodies.CircuitRequest, services: ServicesDep, h
     ``error``. Cancelled when the client closes the connection.
     """
 
-    def described(traced: Circuit) -> bodies.CircuitResponse:
-        return bodies.CircuitResponse(graph=traced, experts=circuit_experts(services, traced))
+    def done(traced: Circuit) -> bodies.CircuitDoneEvent:
+        found = bodies.CircuitResponse(graph=traced, experts=circuit_experts(services, traced))
+        return bodies.CircuitDoneEvent(result=found)
 
-    config = await circuit_config(services, request)
-    if _wants_events(http):
-        steps = progress_steps(services.inference, request.runs, jobs.trace, config)
-        return await cancel_on_disconnect(http, _circuit_events(steps, described, bodies.CircuitDoneEvent))
-    traced = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.trace, config))
-    return model_response(await asyncio.to_thread(described, traced))
+    return await _circuit_answer(http, services, request, done, jobs.trace)
 
 
 @router.post("/circuits/check", response_model=CircuitCheck)
@@ -162,32 +156,28 @@ async def check_circuit(request: bodies.CircuitCheckRequest, services: ServicesD
 
     Events and cancellation as of a trace.
     """
-    config = await circuit_config(services, request)
-    if _wants_events(http):
-        steps = progress_steps(services.inference, request.runs, jobs.check_circuit, config, request.graph)
-        return await cancel_on_disconnect(http, _circuit_events(steps, lambda found: found, bodies.CircuitCheckedEvent))
-    job = services.inference.submit(request.runs, jobs.check_circuit, config, request.graph)
-    return json_response(await cancel_on_disconnect(http, job))
+
+    def done(found: CircuitCheck) -> bodies.CircuitCheckedEvent:
+        return bodies.CircuitCheckedEvent(result=found)
+
+    return await _circuit_answer(http, services, request, done, jobs.check_circuit, request.graph)
 
 
-def _wants_events(http: Request) -> bool:
-    return EventStream.media_type in http.headers.get("accept", "")
-
-
-async def _circuit_events(
-    steps: AsyncGenerator[Any, None], described: Callable[[Any], Any], done: Callable[..., Schema]
-) -> EventStream:
-    """Stream the progress of a trace or a check, then its result as described."""
-
-    async def events() -> AsyncGenerator[Sequence[Any], None]:
-        async with aclosing(steps):
-            async for step in steps:
-                if isinstance(step, tuple):
-                    yield [bodies.CircuitProgressEvent(done=step[0], total=step[1])]
-                else:
-                    yield [done(result=await asyncio.to_thread(described, step))]
-
-    return await stream_steps(events())
+async def _circuit_answer(
+    http: Request,
+    services: Services,
+    request: bodies.CircuitRequest,
+    done: Callable[[Any], bodies.CircuitDoneEvent | bodies.CircuitCheckedEvent],
+    job: Callable[..., Any],
+    *args: Any,
+) -> Response:
+    """Answer with the result of ``done``, or stream the progress and then ``done``, if the client accepts events."""
+    config, runs, live = await circuit_config(services, request), request.runs, services.inference
+    if EventStream.media_type in http.headers.get("accept", ""):
+        steps = progress_steps(live, runs, job, config, *args)
+        return await cancel_on_disconnect(http, stream_progress(steps, bodies.CircuitProgressEvent, done))
+    found = await cancel_on_disconnect(http, live.submit(runs, job, config, *args))
+    return json_response((await asyncio.to_thread(done, found)).result)
 
 
 @router.post("/circuits/effects", response_model=tuple[GroupEffect, ...])
@@ -218,7 +208,6 @@ async def circuit_config(services: Services, request: bodies.CircuitRequest) -> 
 
 
 def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, bodies.CircuitExpert]]:
-    """Describe the experts of a graph, by run and expert."""
     experts: dict[str, set[int]] = {run: set() for run in graph.runs}
     for at in graph.experts:
         experts[at.run].add(at.expert)

@@ -1,8 +1,7 @@
 """Runs: the live metrics of a run in training, its report, comparisons with other runs, and the contrast of texts."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Path, Query
@@ -10,11 +9,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
-from mxd.backend.api.event_stream import Event, Events, EventStream, stream_steps, streams
+from mxd.backend.api.event_stream import Event, Events, EventStream, stream_progress, streams
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import model_response
+from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import IMPORT_LOCK
-from mxd.backend.inference.service import contrast_steps
+from mxd.backend.inference.service import in_steps
 from mxd.backend.queries import runs as queries
 from mxd.backend.queries.contrasts import contrast_result, read_texts
 from mxd.backend.queries.report import run_report
@@ -66,8 +66,7 @@ class State(NamedTuple):
 
 
 def look(services: Services, name: str, after: int | None) -> State:
-    """Return the status of a run and its metrics after a step (None: no metrics). Raises RunNotFoundError if the
-    database has no such run."""
+    """Return the status of a run and its metrics after a step (None: no metrics)."""
     with reading(services.database) as session:
         record = queries.find_run(session, name)
         status = queries.status_of(record, services.runs.is_training)
@@ -120,9 +119,6 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
         return model_response(run_comparison(session, one, two, matches, vocabularies))
 
 
-Steps = AsyncGenerator[Sequence[bodies.ContrastProgressEvent | bodies.ContrastDoneEvent], None]
-
-
 @measurements.post("/runs/{run}/contrast", **streams(bodies.ContrastEvent))
 async def contrast(run: RunName, request: bodies.ContrastRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` after each step, then ``done`` with the experts, or ``error``.
@@ -134,18 +130,18 @@ async def contrast(run: RunName, request: bodies.ContrastRequest, services: Serv
         with reading(services.database) as session:
             return read_texts(session, find_run(session, run), services.settings.data, request)
 
-    def done(result: Contrast) -> bodies.ContrastDoneEvent:
+    def done(counted: Callable[[], Contrast]) -> bodies.ContrastDoneEvent:
         vocabulary = services.runs.run(run).vocabulary
+        result = counted()
         with reading(services.database) as session:
             found = contrast_result(session, find_run(session, run), result, request, vocabulary)
         return bodies.ContrastDoneEvent(result=found)
 
-    async def steps() -> Steps:
-        settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
-        config = ContrastConfig(**settings, shown=min(request.limit, bodies.WITH_EXAMPLES))
-        measured = contrast_steps(services.inference, run, await run_in_threadpool(texts), config)
-        async with aclosing(measured):
-            async for step in measured:
-                yield (step if isinstance(step, bodies.ContrastProgressEvent) else await asyncio.to_thread(done, step),)
+    settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
+    config = ContrastConfig(**settings, shown=min(request.limit, bodies.WITH_EXAMPLES))
+    steps = in_steps(services.inference, [run], 1, jobs.contrast_steps, await run_in_threadpool(texts), config)
 
-    return await stream_steps(steps())
+    def progress(done: int, total: int) -> bodies.ContrastProgressEvent:
+        return bodies.ContrastProgressEvent(tokens=done, total=total)
+
+    return await stream_progress(steps, progress, done)

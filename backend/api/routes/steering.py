@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep, WriterDep, prompt_text
-from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_steps, streams
+from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress, stream_steps, streams
 from mxd.backend.api.routes.routing import expert_infos, find_runs
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.annotations import SessionRecord
@@ -21,7 +21,7 @@ from mxd.backend.database.engine import reading
 from mxd.backend.errors import RunNotFoundError, json_response, model_response
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import price_steps
+from mxd.backend.inference.service import in_steps
 from mxd.backend.queries.runs import aware, find_run, units_of
 from mxd.backend.schemas import steering as bodies
 from mxd.trainer.analysis.results import EditEffect
@@ -66,6 +66,10 @@ async def sweep_strengths(run: RunName, request: bodies.StrengthSweepRequest, se
     return await stream_steps(steps())
 
 
+ITEMS_PER_TURN = 4
+"""Texts and items of a price that are read at once: few, so that other requests wait only briefly."""
+
+
 @router.post("/runs/{run}/steering/price", **streams(bodies.PriceEvent))
 async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` after each step, then ``done`` with the price of the edits, or ``error``.
@@ -76,7 +80,12 @@ async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDe
     runs = list(dict.fromkeys([run, *(edit.run for edit in request.edits if edit.run)]))
     await asyncio.to_thread(find_runs, services, runs)
     units = await asyncio.to_thread(_every_unit, services, runs)
-    return await stream_steps(price_steps(services.inference, runs, request.edits, units))
+
+    def progress(done: int, total: int) -> bodies.PriceProgressEvent | None:
+        return bodies.PriceProgressEvent(done=done, total=total) if done < total else None
+
+    steps = in_steps(services.inference, runs, ITEMS_PER_TURN, jobs.price_steps, request.edits, units)
+    return await stream_progress(steps, progress, lambda found: bodies.PriceDoneEvent(price=found))
 
 
 def _every_unit(services: Services, runs: Sequence[str]) -> Units:

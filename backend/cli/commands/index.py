@@ -100,8 +100,7 @@ class LabelCommand(Command):
 
 
 def label_run(run: Run, database: Engine) -> LabelResult:
-    """Label a run's experts and show progress. Raises UserError if the run has no index, Interrupted if the task was
-    cancelled. The labels are unchanged."""
+    """Label a run's experts and show progress."""
     from mxd.trainer.analysis.labelling.rules import label_experts
 
     with task(f"Labelling {run.name}", "experts") as callbacks:

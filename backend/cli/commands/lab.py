@@ -123,7 +123,6 @@ class ProtectCommand(ModelCommand):
 
 
 def format_result(result: Result) -> str:
-    """Return the measurements as a table and sentences."""
     rows = [*_rows("passages", result["protected"])]
     for kind, comparison in result["variations"].items():
         rows += _rows(kind, comparison)

@@ -173,8 +173,7 @@ def every_unit(command: ModelCommand, runs: Sequence[Run]) -> Units:
 
 
 def parse_edit(word: str) -> Edit:
-    """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``. Raises UserError if
-    the word is not an edit."""
+    """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``."""
     try:
         return Edit.model_validate(word)
     except ValidationError as error:
@@ -369,7 +368,6 @@ class CircuitCommand(ModelCommand):
         return 0
 
     def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:
-        """Load a language model as ``--device`` and ``--dtype`` say."""
         from mxd.trainer.language_model.loading import fits_in_float32
 
         if self.dtype == "auto" and fits_in_float32(source, self.device):
@@ -404,7 +402,6 @@ class CircuitCommand(ModelCommand):
 
 
 def as_json(circuit: Circuit, check: CircuitCheck | None) -> dict[str, Any]:
-    """The circuit as JSON, and its check under ``check`` if it was made."""
     from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 
     result: dict[str, Any] = TypeAdapter(Circuit).dump_python(circuit, mode="json")
@@ -435,7 +432,6 @@ def summary(circuit: Circuit, check: CircuitCheck | None) -> list[str]:
 
 
 def verdict(circuit: Circuit, check: CircuitCheck) -> list[str]:
-    """Agreement and sufficiency as text."""
     experts, edges, left = check.experts, check.between, check.sufficiency
     whole = circuit.value - left.without_experts
     kept, control, random_mean, random_worst = (

@@ -176,8 +176,7 @@ class DemoCommand(Command):
 
 
 def prepare_language_models(folder: Path) -> None:
-    """Convert the language models of a demo's runs that are GGUF files, on first use. Raises NotFoundError if a GGUF
-    file or its package is missing, UserError if a run or a GGUF file is damaged."""
+    """Convert the language models of a demo's runs that are GGUF files, on first use."""
     from mxd.trainer.language_model.sources import converted_folder, is_converted, is_gguf
     from mxd.trainer.storage.run import Run, run_names
 

@@ -42,8 +42,7 @@ def combinations(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def run_name(pattern: str, values: Mapping[str, Any], varied: Sequence[str]) -> str:
-    """Return ``pattern`` with its ``{setting}`` placeholders filled in, followed by the varied settings it lacks.
-    Raises UserError if the pattern has an unknown placeholder."""
+    """Return ``pattern`` with its ``{setting}`` placeholders filled in, followed by the varied settings it lacks."""
     spellings = {setting.replace("_", "-"): setting for setting in SHORT} | {setting: setting for setting in SHORT}
 
     def fill(placeholder: re.Match[str]) -> str:
@@ -304,8 +303,7 @@ class TrainCommand(ModelCommand):
         return cache
 
     def _divided(self, configs: Sequence[TrainConfig], setting: TrainSetup, group: ProcessGroup) -> TrainSetup:
-        """The setting with the choices of ``--parallel`` and ``--shard-model``, the same in all processes. Raises
-        UserError if there is a single process, or the model is already spread over all GPUs."""
+        """The setting with the choices of ``--parallel`` and ``--shard-model``, the same in all processes."""
         from mxd.trainer.training.plan import can_spread_runs, choose_sharding
 
         if self.parallel != "auto":
@@ -334,8 +332,7 @@ class TrainCommand(ModelCommand):
         return train_layers
 
     def _plan(self, configs: list[TrainConfig], data: Path) -> int:
-        """Print what training requires. Raises UserError if the device has too little memory. The plan has been
-        printed."""
+        """Print what training requires."""
         from mxd.trainer.training.plan import TrainSetup, plan_training, recommend
         from mxd.trainer.training.precision import in_bfloat16, resolve_dtypes
         from mxd.trainer.training.train import resolve_batch
@@ -383,8 +380,7 @@ class TrainCommand(ModelCommand):
         return shlex.join([*started, "-m", "mxd", *kept])
 
     def configs(self, data: Path) -> list[TrainConfig]:
-        """Return one config per run of the sweep, or the settings of the run to resume with the flags given now. Raises
-        UserError if a flag is missing or invalid."""
+        """Return one config per run of the sweep, or the settings of the run to resume with the flags given now."""
         swept = {name: self.flags[name] for name in SHORT if name in self.flags}
         chosen = combinations(swept)
         saved = self._saved(data) if self.resume and len(chosen) == 1 else None
@@ -437,8 +433,7 @@ class TrainCommand(ModelCommand):
         return flags
 
     def _methods(self) -> Sequence[str]:
-        """Return the methods of the sweep. Raises UserError if a method is unknown, or experimental and this is not
-        ``mxd lab train``."""
+        """Return the methods of the sweep."""
         for method in self._swept("method"):
             if method in methods("experimental") and method not in self.methods:
                 raise UserError(f"Method '{method}' is experimental. Use 'mxd lab train'.")
@@ -450,7 +445,6 @@ class TrainCommand(ModelCommand):
         return self._swept("method")
 
     def _swept(self, name: str) -> Sequence[Any]:
-        """Return all values of a flag in this sweep."""
         values: Sequence[Any] = self.flags.get(name) or [options(self.config_class)[name].default]
         return values
 
@@ -541,8 +535,7 @@ class FinetuneCommand(ModelCommand):
         raise Interrupted("Stopped. To continue, run the same command with --resume.", stop.exit_code)
 
     def config(self, runs: Sequence[Run], data: Path) -> FinetuneConfig:
-        """Return the settings given, on top of those of the runs to resume. Raises UserError if a flag is missing or
-        invalid."""
+        """Return the settings given, on top of those of the runs to resume."""
         given = nest(FinetuneConfig, self.flags)
         saved = self._saved(runs, data) if self.resume else {}
         trained = runs[0].config.text.model_dump(include={"context_length", "start_token"})

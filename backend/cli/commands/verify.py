@@ -137,7 +137,6 @@ class VerifyCommand(Command):
 
 
 def seconds_of(results: Sequence[Mapping[str, Any]]) -> float:
-    """Recorded running time of the command of some results."""
     return float(max(result["provenance"]["seconds"] for result in results))
 
 

@@ -67,7 +67,6 @@ def check_plain(name: str, value: object, depth: int = 0) -> None:
 
 
 def read_array(name: str, value: bytes, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return the numbers of packed bytes."""
     if len(value) % dtype.itemsize:
         raise InvalidValueError(f"{name} has {len(value)} bytes, not a multiple of {dtype.itemsize}")
     return np.frombuffer(value, dtype)
@@ -195,8 +194,7 @@ class RunContents:
     """True if steering strengths have a row without steering, to which the others are compared."""
 
     def checked(self, table: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield decoded rows of a table that every reader can use. Raises UserError if a value is out of range, or does
-        not match the rows before it."""
+        """Yield decoded rows of a table that every reader can use."""
         for number, row in enumerate(rows, start=self.counts.get(table, 0) + 1):
             try:
                 for name, value in row.items():
@@ -223,8 +221,7 @@ class RunContents:
             raise InvalidValueError(f"{name} is {expert}, but the run has {self.num_experts} experts")
 
     def check_complete(self) -> None:
-        """Check that an index has a row for every expert, and steering a row without it. Raises UserError if one is
-        missing."""
+        """Check that an index has a row for every expert, and steering a row without it."""
         if self.counts.get("steering_strengths") and not self.has_unsteered:
             raise UserError(
                 "Invalid steering_strengths in the bundle: none is 0. Ask for the bundle to be packed again."

@@ -94,8 +94,7 @@ PATHS = {IndexRecord.__tablename__: "text", EvaluationRecord.__tablename__: "tex
 
 
 def pack(session: Session, run: Run, out: Path, callbacks: Callbacks) -> int:
-    """Write a run, its database rows and annotations into one file. Returns its size in bytes. Raises UserError if the
-    file exists, or packing was cancelled; no file is left."""
+    """Write a run, its database rows and annotations into one file. Returns its size in bytes."""
     if out.exists():
         raise UserError(f"{out} already exists. Choose another file name.")
     unfinished = out.with_name(f".{out.name}.partial")
@@ -193,9 +192,7 @@ class Opened:
 
 
 def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
-    """Unpack a bundle into a data folder, atomically; an earlier copy of the same bundle is reused. Raises
-    NotFoundError if the file does not exist, UserError if the file is not a bundle or is damaged, or the folder
-    contains something else."""
+    """Unpack a bundle into a data folder, atomically; an earlier copy of the same bundle is reused."""
     if not file.is_file():
         raise NotFoundError(f"File not found: {file}. Expected a bundle written by 'mxd export --format mxd'.")
     try:
@@ -236,8 +233,7 @@ def _is_opened(folder: Path, manifest: Manifest) -> bool:
 
 
 def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
-    """Check names and sizes before anything is unpacked. Raises UserError if an entry is not allowed, or expands beyond
-    its stated size or the free disk space."""
+    """Check names and sizes before anything is unpacked."""
     entries = [entry for entry in archive.infolist() if entry.filename != MANIFEST]
     names = [entry.filename for entry in entries]
     strange = sorted(name for name in names if not is_known(name))

@@ -35,7 +35,6 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def write_site(session: Session, exported: Exported, run: Run, read: Iterator[Chunk], folder: Path) -> None:
-    """Write all chunks of a run into an empty folder."""
     (folder / "data").mkdir()
     most = EXAMPLES if exported.run.num_experts < LARGE else EXAMPLES_OF_LARGE
     rows: list[Row] = []
@@ -76,7 +75,6 @@ def write_site(session: Session, exported: Exported, run: Run, read: Iterator[Ch
 
 
 def _row(row: Row) -> Row:
-    """A row of the table: the numbers, both labels and the top tokens."""
     automatic = row["automatic"]
     return {column.key: _short(row[column.key]) for column in COLUMNS} | {
         "expert": row["expert"],

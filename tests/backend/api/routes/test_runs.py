@@ -20,10 +20,10 @@ from mxd.backend.api.event_stream import Event
 from mxd.backend.api.routes import runs
 from mxd.backend.api.routes.server import MAX_DOWNLOADS
 from mxd.backend.cli.parser import command_from
+from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import InferenceService, contrast_steps
+from mxd.backend.inference.service import InferenceService, in_steps
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import LOCK_FILE
@@ -144,9 +144,9 @@ def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> No
 def test_closing_ends_the_work(fitted: World) -> None:
     async def begin() -> int:
         config = ContrastConfig(min_tokens=2, min_units=2)
-        async with aclosing(contrast_steps(service, "small", [RED, BLUE], config)) as steps:
+        async with aclosing(in_steps(service, ["small"], 1, jobs.contrast_steps, [RED, BLUE], config)) as steps:
             first = await anext(steps)
-        assert not isinstance(first, Contrast) and first.tokens == 0
+        assert isinstance(first, tuple) and first[0] == 0
         return service.num_active
 
     with closing(InferenceService(Settings(data=fitted.data, device="cpu"), RunLoader(fitted.data, 2))) as service:
