@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
 from pydantic_core import to_json
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -153,18 +152,14 @@ RETRY_AFTER_S = 5
 JSON_TYPE = "application/json"
 
 
-def model_response(body: BaseModel) -> Response:
-    """Serialise a schema that is already validated, without FastAPI's second validation and copy."""
-    return Response(body.__pydantic_serializer__.to_json(body), media_type=JSON_TYPE)
-
-
 def to_json_bytes(data: Any) -> bytes:
     """Serialise a schema, or plain data in its shape. NaN and infinities, which JSON lacks, become null."""
     return to_json(data, inf_nan_mode="null")
 
 
 def json_response(body: Any) -> Response:
-    """Serialise plain data in the shape of a schema. Ten times as fast as a schema with thousands of small parts."""
+    """Serialise a schema without FastAPI's second validation, or plain data in its shape, which is ten times as fast as
+    thousands of small schemas."""
     return Response(to_json_bytes(body), media_type=JSON_TYPE)
 
 

@@ -159,16 +159,12 @@ class Settings(BaseSettings):
         """Flags with which a command reads the same runs; empty with the defaults, and if tokens are required."""
         flags = []
         if self.data.resolve() != Path("data").resolve():
-            flags += ["--data", _path_here(self.data)]
+            is_below = self.data.is_relative_to(Path.cwd())
+            flags += ["--data", str(self.data.relative_to(Path.cwd()) if is_below else self.data)]
         # The URL of another kind of database may hold a password.
         if self.database is not None and self.database.startswith("sqlite:"):
             flags += ["--database", self.database]
         return "" if self.requires_tokens else shlex.join(flags)
-
-
-def _path_here(path: Path) -> str:
-    """Return a path as the user gave it, or relative to the working folder if that contains it."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}

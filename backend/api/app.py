@@ -1,11 +1,9 @@
 """Create the FastAPI application from the settings. There are no globals, so tests can create many."""
 
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
-from threading import BoundedSemaphore
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,7 +17,7 @@ from starlette.routing import Match
 
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
 from mxd.backend import errors
-from mxd.backend.api.dependencies import Authenticator, AuthMiddleware, Services
+from mxd.backend.api.dependencies import AuthMiddleware, Services
 from mxd.backend.api.middleware import (
     SECURITY_HEADERS,
     BodyLimitMiddleware,
@@ -29,11 +27,7 @@ from mxd.backend.api.middleware import (
 )
 from mxd.backend.api.routes import experts, openai, routing, runs, server, snapshots, steering
 from mxd.backend.api.static_files import docs_page, frontend
-from mxd.backend.caches import StampedCache
-from mxd.backend.database.engine import WriteAccess, open_database, reading_connections, size_in_bytes
-from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import ChatFormatter, InferenceService
-from mxd.backend.queries.expert_table import RunCache
+from mxd.backend.database.engine import size_in_bytes
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
@@ -46,26 +40,9 @@ DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
 
 def create_app(settings: Settings) -> FastAPI:
     """Create the server's application. The database is opened here, so that its errors appear at start-up."""
-    run_loader = RunLoader(settings.data, settings.runs_in_memory)
-    database = open_database(settings.database_url, reading_connections(settings.statement_seconds))
-    metrics = Metrics()
-    app = build_api(metrics, settings.body_bytes)
-    app.state.services = Services(
-        settings=settings,
-        database=database,
-        writes=WriteAccess(settings.database_url, settings.write_seconds, settings.statement_seconds),
-        runs=run_loader,
-        inference=InferenceService(settings, run_loader),
-        chats=ChatFormatter(run_loader),
-        run_cache=RunCache(database),
-        coactivation=StampedCache(),
-        matches=StampedCache(),
-        figures=StampedCache(capacity=8 * len(server.OF_ALL_EXPERTS)),
-        downloads=BoundedSemaphore(server.MAX_DOWNLOADS),
-        rng=random.Random(),
-        authenticator=Authenticator(settings, database),
-        metrics=metrics,
-    )
+    services = Services(settings)
+    app = build_api(services.metrics, settings.body_bytes)
+    app.state.services = services
     app.router.routes.append(frontend(settings.frontend))
     return app
 
@@ -128,12 +105,7 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
-    services: Services = app.state.services
-    services.inference.close()
-    services.chats.close()
-    services.run_cache.close()
-    services.writes.close()
-    services.database.dispose()
+    app.state.services.close()
 
 
 # ---------------------------------------------------------------- errors, all in one shape

@@ -12,8 +12,8 @@ import random
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import urlsplit
@@ -30,26 +30,23 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mxd.backend.api.middleware import OPEN_PATHS, Metrics
 from mxd.backend.caches import StampedCache
 from mxd.backend.database.annotations import digest, role_of
-from mxd.backend.database.engine import WriteAccess
+from mxd.backend.database.engine import WriteAccess, open_database, reading
 from mxd.backend.errors import Coded, ForbiddenError, MisdirectedError, NotSignedInError, response_to, to_client_error
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.coactivation import CoactivationIndex
 from mxd.backend.queries.expert_table import RunCache
+from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Role, Settings, host_name, is_ip_address
 from mxd.trainer.language_model.chat_template import Turn
+from mxd.trainer.storage.database.engine import ConnectionConfig
+from mxd.trainer.storage.database.tables import RunRecord
 
 if TYPE_CHECKING:
     from mxd.backend.queries.matching import MatchedExperts
 
 SAME_SITE = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site for our own pages and for typed addresses."""
-
-
-def is_own_host(name: str, allowed: Collection[str]) -> bool:
-    """Return True for an IP address, localhost, or a name that the settings allow. Under DNS rebinding a browser sends
-    the attacker's name. An IP address cannot be rebound."""
-    return name == "localhost" or name in allowed or is_ip_address(name)
 
 
 def is_cross_site(method: str, headers: Headers) -> bool:
@@ -99,7 +96,8 @@ class Authenticator:
     def check_address(self, method: str, path: str, headers: Headers) -> None:
         """Check that a request is meant for this server."""
         name = host_name(headers.get("host", ""))
-        if not is_own_host(name, self._own_names):
+        # Under DNS rebinding a browser sends the attacker's name. An IP address cannot be rebound.
+        if name != "localhost" and name not in self._own_names and not is_ip_address(name):
             raise MisdirectedError(
                 f"Unknown host name: {name or '(none)'}. If it is this server's, add it to MXD_ALLOWED_HOSTS."
             )
@@ -175,24 +173,50 @@ def token_from(headers: Headers) -> str:
     return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
-@dataclass(frozen=True)
+READ_SECONDS = 5.0
+"""Longest wait of a request that reads for a connection or a lock."""
+MAX_DOWNLOADS = 4
+"""Downloads, each of a file of its own, at the same time."""
+
+
 class Services:
-    settings: Settings
-    database: Engine
-    """For reading."""
-    writes: WriteAccess
-    runs: RunLoader
-    inference: InferenceService
-    chats: ChatFormatter
-    run_cache: RunCache
-    coactivation: StampedCache[CoactivationIndex]
-    matches: StampedCache[MatchedExperts]
-    figures: StampedCache[bytes]
-    downloads: BoundedSemaphore
-    """Bundles that may be downloaded at the same time."""
-    rng: random.Random
-    authenticator: Authenticator
-    metrics: Metrics
+    """What routes use, created once at start-up."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Open the database, so that its errors appear at start-up, as UserError."""
+        self.settings = settings
+        self.runs = RunLoader(settings.data, settings.runs_in_memory)
+        self.database = open_database(
+            settings.database_url,
+            ConnectionConfig(
+                pool_seconds=READ_SECONDS, lock_seconds=READ_SECONDS, statement_seconds=settings.statement_seconds
+            ),
+        )
+        """For reading."""
+        self.writes = WriteAccess(settings.database_url, settings.write_seconds, settings.statement_seconds)
+        self.inference = InferenceService(settings, self.runs)
+        self.chats = ChatFormatter(self.runs)
+        self.run_cache = RunCache(self.database)
+        self.coactivation = StampedCache[CoactivationIndex]()
+        self.matches: StampedCache[MatchedExperts] = StampedCache()
+        self.figures = StampedCache[bytes](capacity=16)
+        self.downloads = BoundedSemaphore(MAX_DOWNLOADS)
+        self.rng = random.Random()
+        self.authenticator = Authenticator(settings, self.database)
+        self.metrics = Metrics()
+
+    @contextmanager
+    def reading(self, run: str) -> Iterator[tuple[Session, RunRecord]]:
+        """Yield a session that sees one snapshot of the database, and the record of a run in it."""
+        with reading(self.database) as session:
+            yield session, find_run(session, run)
+
+    def close(self) -> None:
+        self.inference.close()
+        self.chats.close()
+        self.run_cache.close()
+        self.writes.close()
+        self.database.dispose()
 
 
 async def services(request: Request) -> Services:

@@ -180,13 +180,6 @@ WITH_TOKENS = select(*NUMBERS, *PACKED_COLUMNS).join(
 
 WRITERS = 4
 """Requests that write at the same time. SQLite writes one after the other; PostgreSQL may wait for locked rows."""
-READ_POOL_SECONDS = 5.0
-
-
-def reading_connections(statement_seconds: float) -> ConnectionConfig:
-    return ConnectionConfig(
-        pool_seconds=READ_POOL_SECONDS, lock_seconds=READ_POOL_SECONDS, statement_seconds=statement_seconds
-    )
 
 
 class WriteAccess:

@@ -22,10 +22,10 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import labels_of
 from mxd.backend.errors import NoIndexError, RunNotFoundError
-from mxd.backend.export.tables import Effects, Exported, Row, chunk_of, open_run
+from mxd.backend.export.tables import Effects, Exported, Row, chunk_of
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import clear_labels
-from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.runs import find_index, find_run
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, CircuitNode
 from mxd.trainer.config.analysis import target_tokens
 from mxd.trainer.storage.run import Run
@@ -185,7 +185,7 @@ def export_circuit(
             record = find_run(session, run.name)
             # User labels take precedence over automatic ones.
             labels[run.name] = clear_labels(session, record, experts) | labels_of(session, run.name, experts)
-            exported = open_run(session, record, Vocabulary(run.tokenizer))
+            exported = Exported(record, find_index(session, record), Vocabulary(run.tokenizer))
         except (RunNotFoundError, NoIndexError):
             continue
         write_features(session, exported, experts, folder)

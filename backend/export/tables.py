@@ -81,10 +81,6 @@ def chunks(session: Session, exported: Exported, callbacks: Callbacks) -> Iterat
         callbacks.on_progress(end, total, "")
 
 
-def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Exported:
-    return Exported(run, find_index(session, run), vocabulary)
-
-
 def chunk_of(session: Session, exported: Exported, experts: Sequence[int]) -> Chunk:
     run, vocabulary = exported.run, exported.vocabulary
     edges = {expert: record.bins for expert, record in known(session, run, experts).items()}
@@ -360,7 +356,8 @@ def export_run(
     from mxd.backend.export.static_site.write import write_site  # imports this module
 
     check_empty_folder(folder)
-    exported = open_run(session, find_run(session, run.name), Vocabulary(run.tokenizer))
+    record = find_run(session, run.name)
+    exported = Exported(record, find_index(session, record), Vocabulary(run.tokenizer))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:
         read = chunks(session, exported, callbacks)

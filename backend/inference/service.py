@@ -43,11 +43,8 @@ class InferenceService:
         self._library = library
         self._workers: dict[str, ModelWorker] = {}
         self._lock = Lock()
-        self._num_active = 0
-
-    @property
-    def num_active(self) -> int:
-        return self._num_active
+        self.num_active = 0
+        """Number of requests that run or wait."""
 
     def language_models(self) -> tuple[LoadedLanguageModel, ...]:
         loaded = [(worker.source, worker.language_model) for worker in self._workers.copy().values()]
@@ -176,18 +173,18 @@ class InferenceService:
     def _admission(self) -> Iterator[Callable[[], None]]:
         """Count a request until the context ends or the yielded function is called, whichever is first."""
         with self._lock:
-            if self._num_active >= self._settings.max_inference_requests:
+            if self.num_active >= self._settings.max_inference_requests:
                 raise BusyError(
-                    f"The server is busy: {self._num_active} requests are running or waiting. Try again in a moment."
+                    f"The server is busy: {self.num_active} requests are running or waiting. Try again in a moment."
                 )
-            self._num_active += 1
+            self.num_active += 1
         counted = [None]
 
         def release() -> None:
             with self._lock:
                 if counted:
                     counted.pop()
-                    self._num_active -= 1
+                    self.num_active -= 1
 
         try:
             yield release

@@ -40,7 +40,9 @@ def report(session: Session, data: Path) -> str:
     def figure(placed: SectionFigure, run: str | None) -> tuple[str, str]:
         """Return the title and the HTML of a figure; the first one includes plotly.js."""
         drawn = draw(session, placed.name, run)
-        shown = go.Figure(data=escaped_traces(drawn.data), layout=escaped_layout(drawn.layout))
+        shown = go.Figure(
+            data=[_fields(trace, TRACE_TEXTS) for trace in drawn.data], layout=escaped_layout(drawn.layout)
+        )
         shown.update_layout(template="plotly_white", height=placed.height + 60, margin={"t": 60, "b": 60})
         include = plotly_js.pop() if plotly_js else False
         return drawn.title, plotly.io.to_html(shown, full_html=False, include_plotlyjs=include)
@@ -80,11 +82,6 @@ TRACE_TEXTS = ("text", "hovertext", "customdata", "name", "x", "y")
 """Fields that hold names, labels and classes. Templates are ours."""
 AXIS_TEXTS = ("ticktext", "tickvals", "categoryarray")
 ANNOTATION_TEXTS = ("text", "hovertext")
-
-
-def escaped_traces(traces: list[dict[str, object]]) -> list[dict[str, Any]]:
-    """Return the traces of a figure with every text escaped."""
-    return [_fields(trace, TRACE_TEXTS) for trace in traces]
 
 
 def escaped_layout(layout: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,9 +81,6 @@ class CoactivationIndex:
     def tokens_of(self, expert: int) -> Ints:
         return self._tokens_by_expert[self._ends_N[expert] : self._ends_N[expert + 1]].astype(np.int64)
 
-    def has_enough(self, expert: int) -> bool:
-        return bool(self.active_N[expert] >= MIN_EVENTS)
-
     def companions(self, expert: int, shift: Shift, limit: int) -> list[Companion]:
         """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index. With at least
         ``MIN_EVENTS`` tokens, only those whose interval is above their rate on all tokens."""

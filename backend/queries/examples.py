@@ -122,13 +122,9 @@ def described(example: StoredExample, vocabulary: Vocabulary) -> dict[str, Any]:
         "activation": example.activation,
         "token_ids": tuple(example.token_ids),
         "tokens": vocabulary.texts(example.token_ids),
-        "active": active_in(example.active),
+        # Position, activation with the seven digits of a float32, and rank.
+        "active": tuple([(at, float(f"{strength:.7g}"), rank) for at, strength, rank in unpack_active(example.active)]),
     }
-
-
-def active_in(packed: bytes) -> tuple[tuple[int, float, int], ...]:
-    """Return (position, activation, rank) by position, with the seven digits of a float32."""
-    return tuple([(position, float(f"{strength:.7g}"), rank) for position, strength, rank in unpack_active(packed)])
 
 
 Place = tuple[int, int]

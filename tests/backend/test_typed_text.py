@@ -129,8 +129,9 @@ def test_annotations_arrive_unharmed(fitted: World, tmp_path_factory: pytest.Tem
         check_served(client, texts, sessions)
     check_files(folder / "data", texts)
     here = World(folder / "data", fitted.database, fitted.language_model, fitted.text)
-    opened = unpack(packed(here, folder / "small.mxd"), folder / "opened", None)
-    with TestClient(create_app(Settings(data=opened.folder, device="cpu"))) as client:
+    opened = folder / "opened"
+    unpack(packed(here, folder / "small.mxd"), opened, None)
+    with TestClient(create_app(Settings(data=opened, device="cpu"))) as client:
         check_served(client, texts, sessions)
     anyio.run(check_agents, folder / "data", texts)
 

@@ -11,13 +11,13 @@ from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDe
 from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress, streams
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import json_response, model_response
+from mxd.backend.errors import json_response
 from mxd.backend.inference import jobs
 from mxd.backend.inference.service import in_steps
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
-from mxd.backend.queries.coactivation import SHIFTS, closest, load_coactivation
+from mxd.backend.queries.coactivation import MIN_EVENTS, SHIFTS, closest, load_coactivation
 from mxd.backend.queries.examples import ExampleQuery
 from mxd.backend.queries.expert_page import ExpertQuery, expert_page
 from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
@@ -51,9 +51,8 @@ def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: Serv
 @router.get("/experts/{expert}", response_model=bodies.ExpertDetail)
 def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
     """One expert with its activation bins, its note, its measured effects and its active neighbours by id."""
-    with reading(services.database) as session:
-        record = find_run(session, run)
-        return model_response(queries.expert_detail(session, record, expert, services.runs.run(run).vocabulary))
+    with services.reading(run) as (session, record):
+        return json_response(queries.expert_detail(session, record, expert, services.runs.run(run).vocabulary))
 
 
 @router.get("/experts/{expert}/examples", response_model=bodies.ExamplePage)
@@ -61,8 +60,7 @@ def examples(
     run: RunName, expert: ExpertId, query: Annotated[ExampleQuery, Query()], services: ServicesDep
 ) -> Response:
     """Stored examples of an expert: bin by bin, strongest first, or a random sample of all its active tokens."""
-    with reading(services.database) as session:
-        record = find_run(session, run)
+    with services.reading(run) as (session, record):
         found = queries.find_expert(session, record, expert)
         vocabulary = services.runs.run(run).vocabulary
         if query.seed is None:
@@ -96,8 +94,7 @@ async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Re
     """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
 
     def examples() -> list[tuple[int, list[queries.ExampleTokens]]]:
-        with reading(services.database) as session:
-            record = find_run(session, run)
+        with services.reading(run) as (session, record):
             queries.find_expert(session, record, expert)
             density_N = column_values(session, record, ExpertRecord.density)
             experts = [expert, *random_experts(density_N, expert)]
@@ -128,8 +125,7 @@ def similar(
 ) -> bodies.SimilarExperts:
     """Experts most similar to one: by gate directions, output scalings, tokens, or co-activation on the token before an
     expert's tokens, the same token and the token after."""
-    with reading(services.database) as session:
-        record = find_run(session, run)
+    with services.reading(run) as (session, record):
         check_expert(record, expert)
         loaded = services.runs.run(run)
         none: dict[str, Any] = dict.fromkeys(("experts", "before", "after"), ())
@@ -144,7 +140,7 @@ def similar(
                 update={
                     "sampled_tokens": sample.tokens,
                     "active_tokens": int(sample.active_N[expert]),
-                    "enough_tokens": sample.has_enough(expert),
+                    "enough_tokens": bool(sample.active_N[expert] >= MIN_EVENTS),
                 }
             )
             if by == "coactivation":
@@ -238,8 +234,7 @@ def make_list(run: RunName, request: bodies.MakeListRequest, writer: WriterDep) 
 @of_users.get("/lists/{list_id}")
 def expert_list(run: RunName, list_id: ListId, services: ServicesDep) -> bodies.ExpertList:
     """One list with its experts, in its order."""
-    with reading(services.database) as session:
-        record = find_run(session, run)
+    with services.reading(run) as (session, record):
         list_record = notes.find_list(session, run, list_id)
         entries = notes.entries_of(session, list_record)
         vocabulary = services.runs.run(run).vocabulary

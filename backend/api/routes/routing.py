@@ -11,7 +11,7 @@ from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_
 from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import json_response, model_response
+from mxd.backend.errors import json_response
 from mxd.backend.inference import jobs
 from mxd.backend.inference.service import progress_steps
 from mxd.backend.queries.automatic_labels import shown_labels
@@ -102,7 +102,7 @@ async def search_passage(
     def ranked() -> Response:
         vocabulary = services.runs.run(run).vocabulary
         with reading(services.database) as session:
-            return model_response(passage_result(session, find_run(session, run), routing, request, vocabulary))
+            return json_response(passage_result(session, find_run(session, run), routing, request, vocabulary))
 
     return await asyncio.to_thread(ranked)
 
@@ -117,8 +117,7 @@ def find_runs(services: Services, names: Sequence[str]) -> None:
 def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, bodies.RoutedExpertInfo]:
     """Return labels and, if there is an index, densities and top tokens of experts."""
     vocabulary = services.runs.run(run).vocabulary
-    with reading(services.database) as session:
-        record = find_run(session, run)
+    with services.reading(run) as (session, record):
         labels, automatic = notes.labels_of(session, run, experts), shown_labels(session, record, experts)
         records = known(session, record, experts)
     result = {}

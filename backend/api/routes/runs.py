@@ -11,7 +11,7 @@ from starlette.responses import Response
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import Event, Events, EventStream, stream_progress, streams
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import model_response
+from mxd.backend.errors import json_response
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.inference.service import in_steps
@@ -116,7 +116,7 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
             (one.id, two.id), tuple(stamp), lambda: match_experts(session, one, two, services.runs)
         )
         vocabularies = [services.runs.run(name).vocabulary for name in (run, other)]
-        return model_response(run_comparison(session, one, two, matches, vocabularies))
+        return json_response(run_comparison(session, one, two, matches, vocabularies))
 
 
 @measurements.post("/runs/{run}/contrast", **streams(bodies.ContrastEvent))

@@ -12,10 +12,10 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
-from mxd.backend.api.dependencies import COOKIE, RunName, ServicesDep, token_from
+from mxd.backend.api.dependencies import COOKIE, MAX_DOWNLOADS, RunName, ServicesDep, token_from
 from mxd.backend.database.annotations import labels_stamp
 from mxd.backend.database.engine import reading, size_in_bytes
-from mxd.backend.errors import JSON_TYPE, BusyError, NotSignedInError, model_response, to_json_bytes
+from mxd.backend.errors import JSON_TYPE, BusyError, NotSignedInError, json_response, to_json_bytes
 from mxd.backend.export.bundles.pack import pack
 from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.queries.automatic_labels import shown_labels_stamp
@@ -91,7 +91,7 @@ def figure(name: FigureName, services: ServicesDep, run: OfRun = None) -> Respon
     """One figure; the client chooses the colours."""
     with reading(services.database) as session:
         if run is None or name not in OF_ALL_EXPERTS:
-            return model_response(_drawn(session, name, run))
+            return json_response(_drawn(session, name, run))
         record = find_run(session, run)
         stamp = (
             find_index(session, record).created_at,
@@ -103,8 +103,6 @@ def figure(name: FigureName, services: ServicesDep, run: OfRun = None) -> Respon
         return Response(figure, media_type=JSON_TYPE)
 
 
-MAX_DOWNLOADS = 4
-"""Downloads, each of a file of its own, at the same time."""
 BUSY_SECONDS = 30.0
 
 

@@ -13,7 +13,7 @@ from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_
 from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.api.routes.routing import circuit_config, circuit_experts, expert_infos, expert_name, find_runs
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import model_response
+from mxd.backend.errors import json_response
 from mxd.backend.export.attribution_graph import attribution_graph
 from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
 from mxd.backend.inference import jobs
@@ -49,7 +49,7 @@ async def snapshot(run: RunName, request: bodies.SnapshotRequest, services: Serv
         made = await _steering(services, run, request)
     else:
         made, graph = await _circuit(services, request)
-    return model_response(
+    return json_response(
         bodies.SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown(), graph=graph)
     )
 

@@ -18,7 +18,7 @@ from mxd.backend.api.routes.routing import expert_infos, find_runs
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.annotations import SessionRecord
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import RunNotFoundError, json_response, model_response
+from mxd.backend.errors import RunNotFoundError, json_response
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import in_steps
@@ -121,7 +121,7 @@ async def find(request: bodies.FindRequest, services: ServicesDep, http: Request
         assert edit.run is not None
         ids[edit.run].add(edit.expert)
     experts = {run: await asyncio.to_thread(expert_infos, services, run, its) for run, its in ids.items()}
-    return model_response(bodies.FindResponse(found=found, experts=experts))
+    return json_response(bodies.FindResponse(found=found, experts=experts))
 
 
 @router.post("/find/effects", response_model=tuple[EditEffect, ...])

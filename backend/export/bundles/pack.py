@@ -16,7 +16,6 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -183,28 +182,19 @@ OPENED = "bundle.json"
 """Copy of the manifest in the folder of an opened bundle, to recognise it."""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A data folder with the run of a bundle."""
-
-    folder: Path
-    run: str
-
-
-def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
-    """Unpack a bundle into a data folder, atomically; an earlier copy of the same bundle is reused."""
+def unpack(file: Path, folder: Path, language_model: str | None) -> str:
+    """Unpack a bundle into a data folder, atomically, and return the name of its run. An earlier copy is reused."""
     if not file.is_file():
         raise NotFoundError(f"File not found: {file}. Expected a bundle written by 'mxd export --format mxd'.")
     try:
         with zipfile.ZipFile(file) as archive:
             manifest = _manifest(archive, file)
-            if _is_opened(folder, manifest):
-                return Opened(folder, manifest.run)
-            _check(archive, manifest, folder)
-            _extract(archive, manifest, folder, language_model)
+            if not _is_opened(folder, manifest):
+                _check(archive, manifest, folder)
+                _extract(archive, manifest, folder, language_model)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is not a bundle or is damaged ({error}). Download it again.") from error
-    return Opened(folder, manifest.run)
+    return manifest.run
 
 
 def _manifest(archive: zipfile.ZipFile, file: Path) -> Manifest:

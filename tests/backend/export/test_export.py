@@ -19,9 +19,9 @@ from mxd.backend.export.attribution_graph import (
     write_features,
     write_graph,
 )
-from mxd.backend.export.tables import UNMEASURED, open_run
+from mxd.backend.export.tables import UNMEASURED, Exported
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.runs import find_index, find_run
 from mxd.trainer.analysis.circuits.graph import (
     AblationEffect,
     Agreement,
@@ -140,7 +140,8 @@ def test_neuronpedia_batches(data: Path) -> None:
 def test_feature_files_hold_the_examples_and_the_promoted_tokens_of_experts(data: Path, tmp_path: Path) -> None:
     vocabulary, experts = Vocabulary(byte_tokenizer()), (3, NUM_EXPERTS - 1)
     with opened(sqlite_url(data)) as database, reading(database) as session:
-        write_features(session, open_run(session, find_run(session, "first"), vocabulary), set(experts), tmp_path)
+        run = find_run(session, "first")
+        write_features(session, Exported(run, find_index(session, run), vocabulary), set(experts), tmp_path)
     measured, dead = (json.loads((tmp_path / FOLDER / f"{cantor(1, it)}.json").read_text()) for it in experts)
     assert measured["top_logits"] == vocabulary.names([40, 41])
     assert measured["bottom_logits"] == vocabulary.names([42])

@@ -16,9 +16,9 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.api.app import create_app
+from mxd.backend.api.dependencies import MAX_DOWNLOADS
 from mxd.backend.api.event_stream import Event
 from mxd.backend.api.routes import runs
-from mxd.backend.api.routes.server import MAX_DOWNLOADS
 from mxd.backend.cli.parser import command_from
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader

@@ -48,31 +48,33 @@ WITH_PATHS = tuple(f"database/{name}.jsonl" for name in ("indexes", "evaluations
 
 
 def test_a_packed_run_unpacks_unchanged(world: World, bundle: Path, tmp_path: Path) -> None:
-    opened = unpack(bundle, tmp_path / "opened", "elsewhere/tiny")
-    assert (opened.run, Run.load("small", opened.folder).config.language_model) == ("small", "elsewhere/tiny")
+    opened = tmp_path / "opened"
+    name = unpack(bundle, opened, "elsewhere/tiny")
+    assert (name, Run.load("small", opened).config.language_model) == ("small", "elsewhere/tiny")
     filled = 0
     for name, table in TABLES.items():
-        found, wanted = table_rows(opened.folder, table), table_rows(world.data, table)
+        found, wanted = table_rows(opened, table), table_rows(world.data, table)
         if name not in WITH_PATHS:
             assert found == wanted, name
         filled += bool(found)
-    at_another_k, evaluated = table_rows(opened.folder, TABLES["database/evaluations.jsonl"])
+    at_another_k, evaluated = table_rows(opened, TABLES["database/evaluations.jsonl"])
     assert (at_another_k[0].startswith("small at K "), evaluated[:2]) == (True, ("small", "held.jsonl"))
-    assert [row[0] for row in table_rows(opened.folder, TABLES["database/measurements.jsonl"])] == [
+    assert [row[0] for row in table_rows(opened, TABLES["database/measurements.jsonl"])] == [
         "ablate",
         "recurrence",
     ]
-    assert "'dataset': 'held.jsonl'" in str(table_rows(opened.folder, TABLES["database/measurements.jsonl"]))
+    assert "'dataset': 'held.jsonl'" in str(table_rows(opened, TABLES["database/measurements.jsonl"]))
     assert any(isinstance(value, dict) and value.get("language_model") == "lm" for value in evaluated)
     assert filled >= 10, "a test of empty tables would say nothing"
-    assert unpack(bundle, opened.folder, None) == opened, "the second time nothing is done"
+    assert unpack(bundle, opened, None) == name, "the second time nothing is done"
 
 
 def test_times_of_another_zone_are_converted(bundle: Path, tmp_path: Path) -> None:
     entries = entries_of(bundle)
     changed("labels", lambda row: row.update(updated_at="2026-01-01T12:00:00+02:00"))(entries)
-    opened = unpack(write_bundle(tmp_path / "zone.mxd", entries), tmp_path / "opened", None)
-    assert datetime(2026, 1, 1, 10) in {row[-1] for row in table_rows(opened.folder, TABLES["database/labels.jsonl"])}
+    opened = tmp_path / "opened"
+    unpack(write_bundle(tmp_path / "zone.mxd", entries), opened, None)
+    assert datetime(2026, 1, 1, 10) in {row[-1] for row in table_rows(opened, TABLES["database/labels.jsonl"])}
 
 
 def test_bundles_contain_no_local_paths(world: World, bundle: Path) -> None:
@@ -189,8 +191,9 @@ def test_evaluations_of_other_versions_are_shown(fields: dict[str, Any], entries
         row["result"] = {name: value for name, value in (row["result"] | fields).items() if value is not ...}
 
     file = write_bundle(tmp_path / "other.mxd", entries | {EVALUATIONS: rewritten(entries, "evaluations", change, 1)})
-    opened = unpack(file, tmp_path / "opened", None)
-    with TestClient(create_app(Settings(data=opened.folder, device="cpu"))) as client:
+    opened = tmp_path / "opened"
+    unpack(file, opened, None)
+    with TestClient(create_app(Settings(data=opened, device="cpu"))) as client:
         shown = client.get("/api/runs/small/report")
     assert shown.status_code == 200
     assert ("Jacobian" in shown.text) == ("jacobian" not in fields)
@@ -205,8 +208,9 @@ def test_examples_and_experts_of_earlier_versions_are_read(entries: Entries, tmp
     }
     pages = []
     for place, others in (("now", {}), ("earlier", earlier)):
-        opened = unpack(write_bundle(tmp_path / f"{place}.mxd", entries | others), tmp_path / place, None)
-        with TestClient(create_app(Settings(data=opened.folder, device="cpu"))) as client:
+        opened = tmp_path / place
+        unpack(write_bundle(tmp_path / f"{place}.mxd", entries | others), opened, None)
+        with TestClient(create_app(Settings(data=opened, device="cpu"))) as client:
             experts = client.get("/api/runs/small/experts?sort=density&order=desc&limit=3").json()["experts"]
             examples = [client.get(f"/api/runs/small/experts/{it['expert']}/examples").json() for it in experts]
             pages.append(([{**it, "steerability": None} for it in experts], examples))

@@ -68,14 +68,15 @@ def problems(entries: Entries, entry: str, content: Callable[[], bytes], folder:
     with CASES.timed(), TemporaryDirectory(dir=folder) as place:
         file = write_bundle(Path(place) / "bad.mxd", entries | {entry: content()})
         try:
-            opened = unpack(file, Path(place) / "opened", None)
+            opened = Path(place) / "opened"
+            unpack(file, opened, None)
         except UserError as error:
             if "\n" in str(error) or len(str(error)) > LONGEST_SENTENCE:
                 yield f"says {str(error)[:300]!r}"
         except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
             yield f"raises {type(error).__name__}: {str(error)[:200]}"
         else:
-            yield from failures(opened.folder, of_people=entry in OF_USERS)
+            yield from failures(opened, of_people=entry in OF_USERS)
 
 
 def failures(data: Path, of_people: bool) -> Iterator[str]:
