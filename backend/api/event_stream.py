@@ -132,13 +132,8 @@ Result = TypeVar("Result")
 
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Await ``work``, cancelled if the client of ``request`` closes its connection.
-
-    FastAPI does not notify ordinary handlers of a disconnect. Without this, abandoned requests would occupy the
-    language model, and the client's next request would wait for them. The body must have been read.
-
-    Raises ClientGoneError if the client disconnected first.
-    """
+    """Await ``work``, cancelled if the client of ``request``, whose body was read, closes its connection: FastAPI does
+    not notify ordinary handlers, so that abandoned requests would occupy the language model."""
 
     async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -150,17 +150,10 @@ def _example_problem(record: ExpertRecord, index: IndexRecord, row: Row[Any]) ->
 
 
 def rescue_annotations(damaged: Path, target: Path) -> dict[str, int]:
-    """Copy labels, notes, tags, lists, sessions and access tokens, as far as they can be read.
+    """Copy labels, notes, tags, lists, sessions and access tokens, as far as they can be read, to a new database.
 
     The damaged file is only read. Runs are not copied; annotations refer to them by name, and apply again after the
-    runs have been indexed into the new database.
-
-    Returns:
-        Copied rows by table.
-
-    Raises:
-        NotFoundError: there is no file ``damaged``.
-        UserError: ``target`` exists.
+    runs have been indexed. Returns the number of copied rows by table.
     """
     if not damaged.is_file():
         raise NotFoundError(f"No database at {damaged}. Choose another folder with --data.")
@@ -205,10 +198,7 @@ def compact_database(database: Engine) -> dict[str, int]:
     """Reclaim the disk space of deleted rows, merge the full-text index and update the planner's statistics.
 
     SQLite rewrites the file, which temporarily doubles its size. PostgreSQL's ``VACUUM`` keeps the space for new rows
-    and does not block other connections.
-
-    Returns the sizes on disk before and after. Raises UserError if another program is writing to it, or the disk is
-    too full.
+    and does not block other connections. Returns the sizes on disk before and after.
     """
     before = size_in_bytes(database)
     with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

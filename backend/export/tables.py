@@ -348,11 +348,9 @@ def export_run(
     model_id: str | None = None,
     source_set: str | None = None,
 ) -> int:
-    """Export every expert of an indexed run to a new or empty folder. Returns their number. Raises UserError if the
-    folder is not empty, or the export was cancelled; no files are left, NoIndexError if the run has no index.
-
-    ``model_id`` and ``source_set`` are Neuronpedia's names of the language model and of the set of features. Defaults:
-    the last part of the model's name here, and the run's name."""
+    """Export every expert of an indexed run to a new or empty folder, atomically. Returns their number. ``model_id``
+    and ``source_set`` are Neuronpedia's names of the language model and of the set of features. Defaults: the last part
+    of the model's name here, and the run's name."""
     from mxd.backend.export.static_site.write import write_site  # imports this module
 
     check_empty_folder(folder)

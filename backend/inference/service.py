@@ -66,21 +66,14 @@ class InferenceService:
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Result:
-        """Run ``job(context, *args, **kwargs)`` on the thread of the runs' language model.
-
-        Cancelling the task that awaits this cancels the job: before it starts, or at its next ``check_cancelled``.
-
-        Raises BusyError if too many requests are running or waiting, UnusableRunError if files of a run or its language
-        model are damaged, UserError if a run or the language model cannot be used, or the job raises it.
-        """
+        """Run ``job(context, *args, **kwargs)`` on the thread of the runs' language model. Cancelling the task that
+        awaits this cancels the job: before it starts, or at its next ``check_cancelled``."""
         cancelled = Event()
         with self._admission():
             runs = await self._load_runs(names)
 
             def call(language_model: LanguageModel) -> Result:
-                _load_layers(runs)
-                context = JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
-                return job(context, *args, **kwargs)
+                return job(self._context(language_model, runs, cancelled), *args, **kwargs)
 
             try:
                 return await asyncio.wrap_future(self._worker(runs[0]).call(call))
@@ -91,20 +84,14 @@ class InferenceService:
         self, names: Sequence[str], config: SteeringConfig, units: Units
     ) -> AsyncGenerator[Sequence[GenerationEvent], None]:
         """Steer a prompt or, for a ``StrengthSweepConfig``, sweep the strength of an edit. ``names``: the steered run,
-        then the runs of other layers whose experts are edited too.
-
-        Yields the events of each step of the language model together. Closing the generator stops it within a token.
-        Raises BusyError if too many requests are running or waiting, UserError if a run, the prompt, an edit or the
-        language model cannot be used.
-        """
+        then the runs of other layers whose experts are edited too. Yields the events of each step of the language model
+        together. Closing the generator stops it within a token."""
         with self._admission() as release:
             runs = await self._load_runs(names)
             loop, queue, cancelled = asyncio.get_running_loop(), asyncio.Queue[Delivery](), Event()
 
             def prepare(language_model: LanguageModel) -> Generation:
-                _load_layers(runs)
-                context = JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
-                return prepare_generation(context, config, units)
+                return prepare_generation(self._context(language_model, runs, cancelled), config, units)
 
             def deliver(delivery: Delivery) -> None:
                 # The slot is free when the generation has ended, whether or not the client has read its tokens.
@@ -138,6 +125,17 @@ class InferenceService:
                     "Choose runs of the same one."
                 )
         return runs
+
+    def _context(self, language_model: LanguageModel, runs: Sequence[Run], cancelled: Event) -> JobContext:
+        """Load the weights of the runs, on the worker thread."""
+        for run in runs:
+            try:
+                _ = run.layer
+            except NotFoundError:  # no weights yet
+                raise
+            except UserError as error:
+                raise UnusableRunError(f"Run '{run.name}' cannot be used: {error}") from error
+        return JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
 
     def _worker(self, run: Run) -> ModelWorker:
         source, settings = run.language_model_source, self._settings
@@ -190,17 +188,6 @@ class InferenceService:
             yield release
         finally:
             release()
-
-
-def _load_layers(runs: Sequence[Run]) -> None:
-    """Load the weights of the runs, on the worker thread."""
-    for run in runs:
-        try:
-            _ = run.layer
-        except NotFoundError:
-            raise
-        except UserError as error:
-            raise UnusableRunError(f"Run '{run.name}' cannot be used: {error}") from error
 
 
 async def progress_steps(

@@ -16,8 +16,7 @@ from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import among
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.automatic_labels import clear_labels
-from mxd.backend.queries.evaluations import added, newest
-from mxd.backend.queries.frontier import frontier_of, k_of, trained_k_of
+from mxd.backend.queries.evaluations import added, frontier_of, k_of, newest, trained_k_of
 from mxd.backend.queries.probes import PANELS_PER_ROW, probes_of
 from mxd.backend.queries.runs import find_index, find_run, metrics_after
 from mxd.backend.schemas.runs import Figure, FigureName

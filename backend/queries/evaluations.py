@@ -1,17 +1,33 @@
-"""Stored evaluations."""
+"""Stored evaluations of a run, and the frontier: those of its MLP's runs at several K."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
-from mxd.backend.queries.report_text import cell, in_unit, in_units, last_part, method_title, page, plural, unit_name
+from mxd.backend.queries.report_text import (
+    Format,
+    cell,
+    in_unit,
+    in_units,
+    last_part,
+    method_title,
+    page,
+    plural,
+    run_page,
+    signed,
+    unit_name,
+)
 from mxd.backend.schemas.runs import Head, ReportWarning, Row, Section, SectionFigure, Table
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.evaluation.evaluation_metrics import TABLE, Result, measured_in
 from mxd.trainer.evaluation.evaluation_metrics import Section as Part
-from mxd.trainer.evaluation.seeds import SeedGroup, group_by_seeds
+from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings, group_by_seeds
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
@@ -24,11 +40,6 @@ def evaluated(session: Session) -> list[EvaluationRecord]:
     if not records:
         raise NoEvaluationsError("No run has been evaluated yet. Run 'mxd evaluate NAME --dataset DATASET'.")
     return records
-
-
-def seeds(session: Session) -> list[SeedGroup]:
-    """Return the same, grouped by everything but the seed. Raises NoEvaluationsError if there are no evaluations."""
-    return group_by_seeds((record, session.get_one(RunRecord, record.run_id).config) for record in evaluated(session))
 
 
 def added(session: Session) -> list[EvaluationRecord]:
@@ -199,3 +210,182 @@ def all_evaluations(records: Sequence[EvaluationRecord]) -> Section:
     columns = tuple(Head(key=metric.key, title=metric.title, term=metric.term) for metric in TABLE)
     table = Table(key="evaluations", title="All evaluations", corner="Run", columns=columns, rows=rows, axis=None)
     return Section(key="evaluations", title="All evaluations", tables=(table,))
+
+
+# ---------------------------------------------------------------- frontier
+
+NOT_OF_A_LINE = ("k", "language_model_dtype")
+FRONTIER_HEIGHT = 340
+
+
+@dataclass(eq=False)
+class Line:
+    """Runs of one MLP that differ only in K and seed, or one run evaluated at several K."""
+
+    text: str
+    run: str | None
+    """Name of the run, if the line has only one."""
+    settings: Mapping[str, Any]
+    points: list[SeedGroup] = field(default_factory=list)
+    """Other seeds are one point with an interval."""
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(record.result["run"] for point in self.points for record in point.records))
+
+
+def frontier_of(session: Session, run: RunRecord) -> tuple[EvaluationRecord, list[tuple[str, Line]]]:
+    """Return the newest evaluation of a run, and the named lines of its MLP on the same sample, the run's own first.
+    Runs that were evaluated at several K have lines of their own."""
+    newest_one = newest(session, run)
+    groups = group_by_seeds((each, session.get_one(RunRecord, each.run_id).config) for each in evaluated(session))
+    results = [record.result for group in groups for record in group.records]
+    several = {result["run"] for result in results if not is_at_its_own_k(result)}
+    lines: dict[str, Line] = {}
+    for group in groups:
+        settings = comparable_settings(group.settings, NOT_OF_A_LINE)
+        is_same_mlp = all(settings[name] == run.config[name] for name in ("language_model", "layer"))
+        alone = [(record,) for record in group.records if record.result["run"] in several]
+        others = tuple(record for record in group.records if record.result["run"] not in several)
+        for records in (*alone, others) if others else alone:
+            text, name = records[0].text, None if records is others else records[0].result["run"]
+            line = lines.setdefault(f"{text} {name} {settings}", Line(text, name, settings))
+            if is_same_mlp and sample_of(records[0]) == sample_of(newest_one):
+                line.points.append(SeedGroup(records, group.settings))
+    shown = sorted((line for line in lines.values() if line.points), key=lambda line: run.name not in line.runs)
+    has_texts = len({line.text for line in shown}) > 1
+    named = []
+    for line in shown:
+        line.points.sort(key=k_of)
+        alike = [
+            other for other in shown if (other.run, other.settings["method"]) == (line.run, line.settings["method"])
+        ]
+        name = _line_name(line, alike) + (f", on {last_part(line.text)}" if has_texts else "")
+        named.append((line.runs[0] if len(line.runs) == 1 else name, line))
+    return newest_one, named
+
+
+def _line_name(line: Line, alike: Sequence[Line]) -> str:
+    """Return method and layer, and the difference from others of the same kind."""
+    settings, own = [_flat(other.settings) for other in alike], _flat(line.settings)
+    differ = sorted({name for one in settings for name in one if any(it.get(name) != one[name] for it in settings)})
+    words = [f"{line.run} at several K" if line.run else f"{own['method']}, layer {own['layer']}"]
+    for name in (name for name in differ if name in own):
+        words.append(f"{name.replace('_', ' ')} {own[name]:{',' if type(own[name]) is int else ''}}")
+    return ", ".join(words)
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten groups of settings; the parents of a run are left out, because their names are too long for a legend."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {inner: setting for inner, setting in value.items() if setting is not None}
+        elif isinstance(value, list | tuple):
+            flat |= {name: f"{value[0]} …"} if value else {}
+        else:
+            flat[name] = value
+    return flat
+
+
+MEASURES = (
+    Head(key="loss_increase", title="Loss increase", term="loss_increase_of_run"),
+    Head(key="difference", title="Loss of the current run minus this"),
+    Head(key="normalized_mse", title="Normalised MSE", term="normalised_mse"),
+    Head(key="routing_share", title="Routing share", term="routing_share"),
+    Head(key="strict_routing_share", title="Strict routing share", term="strict_routing_share"),
+)
+
+
+def frontier_section(session: Session, run: RunRecord) -> Section:
+    """Return loss and error of the runs of one MLP by K, on the same sequences."""
+    try:
+        record, lines = frontier_of(session, run)
+    except NoEvaluationsError:
+        verdict = (
+            "Evaluate the runs of a layer on held-out text to compare them here. The command accepts several runs:"
+        )
+        commands = (evaluate_command(run),)
+        return Section(key="frontier", title="Not evaluated yet", verdict=verdict, commands=commands)
+    own = lines[0][1]
+    own_points = {k_of(point): point for point in own.points}
+    rows = [
+        _point(name, point, None if line is own else own_points.get(k_of(point)))
+        for name, line in lines
+        for point in line.points
+    ]
+    table = Table(
+        key="frontier", title="Points of the frontier", corner="Run", columns=MEASURES, rows=tuple(rows), axis="column"
+    )
+    fewer = sorted({max(1, round(run.k / factor)) for factor in (4, 2, 1)})
+    flags = f"--k {','.join(map(str, fewer))} --dataset {record.text} --tokens {record.result['tokens']}"
+    fewer_experts = f"To evaluate {run.name} with fewer active experts on the same text, run:"
+    has_top_k = method_traits(run.method).has_top_k
+    return Section(
+        key="frontier",
+        title="",
+        figure=SectionFigure(
+            name="loss-frontier",
+            note=f"{sample(record)}; hollow: trained at a larger K, of which only the most active experts are kept",
+            height=FRONTIER_HEIGHT,
+        ),
+        tables=(table,),
+        notes=(
+            "95 % intervals, bootstrap over sequences, and over seeds where a point has several. Differences are "
+            "paired by sequence and not corrected for the number of K.",
+            "Runs that were trained at a small K usually lose less at it than hollow points. Compare losses with care "
+            "where the routing shares differ: a dense path that works without routing lowers the loss.",
+            *([fewer_experts] if has_top_k else []),
+        ),
+        commands=(f"mxd evaluate {run.name} {flags}",) if has_top_k else (),
+    )
+
+
+def _point(name: str, point: SeedGroup, own: SeedGroup | None) -> Row:
+    k, trained_k = k_of(point), trained_k_of(point)
+    title = f"{name}, K {k}" + ("" if k == trained_k else f" (trained at {trained_k})")
+    difference = None
+    if own is not None:  # paired by sequence; seeds are averaged
+        settings = own.records[0].settings
+        own_S, point_S = (
+            np.mean([np.frombuffer(record.sequences, "<f4").astype(np.float64) for record in each.records], axis=0)
+            for each in (own, point)
+        )
+        difference = Bootstrap(len(own_S), settings["resamples"], settings["seed"]).mean(own_S - point_S)
+    measures: dict[str, tuple[Interval | None, Format]] = {
+        "loss_increase": (point.loss_increase, in_unit("nats")),
+        "difference": (difference, partial(signed, digits=4)),
+        "normalized_mse": (point.measure("normalized_mse"), in_unit("plain")),
+        "routing_share": (_measured(point, "routing_share"), in_unit("share")),
+        "strict_routing_share": (_measured(point, "strict_routing_share"), in_unit("share")),
+    }
+    return Row(
+        key=title,
+        title=title,
+        detail=f"{point.records[0].result['parameters']:,} parameters"
+        + (f", {len(point.records)} seeds" if len(point.records) > 1 else ""),
+        href=run_page(point.records[0].result["run"]),
+        cells=tuple(
+            None if interval is None else cell(asdict(interval), form)
+            for interval, form in (measures[head.key] for head in MEASURES)
+        ),
+    )
+
+
+def _measured(point: SeedGroup, name: str) -> Interval | None:
+    """Return a metric, or None where an older evaluation lacks it."""
+    if any(name not in record.result["intervals"] for record in point.records):
+        return None
+    interval = point.measure(name)
+    return None if np.isnan(interval.value) else interval
+
+
+def k_of(point: SeedGroup) -> int:
+    """Number of active experts per token at which the point was evaluated."""
+    return int(point.records[0].result["k"])
+
+
+def trained_k_of(point: SeedGroup) -> int:
+    """Number of active experts per token in training."""
+    result = point.records[0].result
+    return int(result.get("trained_k", result["k"]))

@@ -9,7 +9,7 @@ import base64
 import binascii
 import random
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from sqlalchemy import ColumnElement, select, tuple_
@@ -131,28 +131,22 @@ Place = tuple[int, int]
 """Bin and rank of a stored example."""
 
 
-class Draw(NamedTuple):
-    """Sampled examples in order, and the bin that ran out of examples, if any."""
-
-    places: tuple[Place, ...]
-    exhausted_bin: int | None
-
-
 def draw_examples(
     tokens: Mapping[int, int], stored: Mapping[int, Sequence[int]], limit: int, chance: random.Random
-) -> Draw:
+) -> tuple[tuple[Place, ...], int | None]:
     """Draw examples one after another; all remaining active tokens are equally likely. ``tokens``: active tokens per
-    bin. ``stored``: ranks of the stored examples per bin, a random sample of the bin."""
+    bin. ``stored``: ranks of the stored examples per bin, a random sample of the bin. Returns the sampled examples in
+    order, and the bin that ran out of examples, if any."""
     left = dict(tokens)
     available = {number: chance.sample(list(ranks), len(ranks)) for number, ranks in sorted(stored.items())}
     places: list[Place] = []
     while len(places) < limit and any(left.values()):
         number = chance.choices(list(left), weights=list(left.values()))[0]
         if not available.get(number):
-            return Draw(tuple(places), exhausted_bin=number)
+            return tuple(places), number
         places.append((number, available[number].pop()))
         left[number] -= 1
-    return Draw(tuple(places), exhausted_bin=None)
+    return tuple(places), None
 
 
 def random_examples(
@@ -166,11 +160,11 @@ def random_examples(
         stored.setdefault(number, []).append(rank)
     tokens = {number: int(count) for number, (_, _, count) in enumerate(record.bins, start=1)}
     # Seeded with the expert too, so that experts with equal bins get different samples.
-    draw = draw_examples(tokens, stored, limit, random.Random(f"{seed}/{record.expert}"))
-    conditions = (*mine, tuple_(ExampleRecord.bin, ExampleRecord.rank).in_(draw.places))
+    places, exhausted = draw_examples(tokens, stored, limit, random.Random(f"{seed}/{record.expert}"))
+    conditions = (*mine, tuple_(ExampleRecord.bin, ExampleRecord.rank).in_(places))
     examples = {(example.bin, example.rank): example for example in stored_examples(session, conditions)}
     return {
-        "examples": [described(examples[place], vocabulary) for place in draw.places],
+        "examples": [described(examples[place], vocabulary) for place in places],
         "next_cursor": None,
-        "sample": ExampleSample(seed=seed, active_tokens=record.active_tokens, exhausted_bin=draw.exhausted_bin),
+        "sample": ExampleSample(seed=seed, active_tokens=record.active_tokens, exhausted_bin=exhausted),
     }

@@ -14,10 +14,10 @@ from mxd.backend.queries.evaluations import (
     evaluate_command,
     evaluations_of_run,
     faithfulness_sections,
+    frontier_section,
     health_section,
     is_at_its_own_k,
 )
-from mxd.backend.queries.frontier import frontier_section
 from mxd.backend.queries.outcomes import means_over_experts, verdict_of
 from mxd.backend.queries.probes import Z95, benchmark_sections, probing_sections, stored_benchmark
 from mxd.backend.queries.report_text import cell, in_unit, method_title, page, plural, rounded, run_page, unit_name

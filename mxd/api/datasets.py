@@ -55,8 +55,7 @@ def open_dataset(
     keywords: Mapping[str, Any],
 ) -> Source:
     """Return the settings of a dataset; one in memory is saved below ``data``, up to ``tokens`` tokens. ``keywords``
-    are fields of ``TextConfig``. Raises UserError if the dataset is empty, a table or a mapping, or its items are
-    neither texts nor token ids."""
+    are fields of ``TextConfig``."""
     limit = None if tokens is None else number_of_tokens(tokens)
     if isinstance(dataset, TextConfig):
         text = dataset
@@ -81,9 +80,7 @@ def number_of_tokens(tokens: int | str) -> int:
 
 
 def text_documents(dataset: Iterable[Any], column: str | None = None) -> Iterator[Document]:
-    """Yield the texts or token ids of a dataset in memory. Raises UserError immediately if the dataset is a table or
-    a mapping, which iterate over their names, and during iteration if an item is neither, a row has no such column, or
-    a text is the path of a file."""
+    """Yield the texts or token ids of a dataset in memory."""
     return _documents(_rows_of(dataset), column)
 
 
@@ -179,8 +176,7 @@ def _rows_of(dataset: Iterable[Any]) -> Iterable[Any]:
 
 
 def save_labelled(labels: Iterable[Any], data: Path) -> Path:
-    """Write labelled texts, as pairs or as rows with ``text`` and ``label``, to a file below ``data``. Returns it.
-    Raises UserError if an item is neither."""
+    """Write labelled texts, as pairs or as rows with ``text`` and ``label``, to a file below ``data``. Returns it."""
     lines = []
     for item in _rows_of(labels):
         pair = (item.get("text"), item.get("label")) if isinstance(item, Mapping) else item

@@ -524,8 +524,7 @@ def as_layer(run: AnyRun) -> Layer:
 def language_model_of(
     layer: Layer, model: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> Iterator[LanguageModel]:
-    """Yield the language model of a layer: ``model``, else the one it was trained on in this process, else by name.
-    Raises UserError if the model cannot be loaded."""
+    """Yield the language model of a layer: ``model``, else the one it was trained on in this process, else by name."""
     reference, source = layer.reference, layer.run.language_model_source
     chosen: tuple[Any, Any] | None = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
     if chosen is not None:

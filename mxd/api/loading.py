@@ -46,8 +46,7 @@ EXPERTS_AT_ONCE = 1024
 
 
 def find_run(source: str | Path, revision: str | None, data: str | Path | None) -> Run:
-    """Find a run by its name, its folder or its Hub repo. Raises NotFoundError if there is none, UserError if its
-    config is damaged, or the Hub cannot be reached."""
+    """Find a run by its name, its folder or its Hub repo."""
     folder = data_folder(data)
     is_local = (Path(source).expanduser() / RUN_FILE).is_file()
     if revision is not None or (not is_local and "/" in str(source) and not looks_like_path(str(source))):
@@ -90,9 +89,7 @@ def readable_databases(run: Run, database: str | None) -> Iterator[str]:
 
 @contextmanager
 def opened_read_only(url: str) -> Iterator[Engine]:
-    """Open a database that exists. Nothing is created or written, not even SQLite's temporary files. Raises
-    NotFoundError if it does not exist, or has no index, UserError if it has another version, is damaged, or was not
-    made by this program."""
+    """Open a database that exists. Nothing is created or written, not even SQLite's temporary files."""
     location = make_url(url)
     is_file = location.get_backend_name() == "sqlite" and location.database
     engine = _sqlite_file(Path(str(location.database))) if is_file else connect(url)
@@ -169,8 +166,7 @@ class Examples(Sequence[TopExample]):
 
 
 def experts_table(run: Run, database: str | None) -> pd.DataFrame:
-    """One row per expert of an indexed run, with the columns of exported tables. Raises NotFoundError if the run is not
-    indexed, UserError if pandas is not installed."""
+    """One row per expert of an indexed run, with the columns of exported tables."""
     pandas = _pandas()
     vocabulary = Vocabulary(run.tokenizer)
 

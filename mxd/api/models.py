@@ -92,8 +92,7 @@ def borrowed(model: Any, tokenizer: Any, source: str) -> Iterator[LanguageModel]
 
 
 def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
-    """Arguments of the model's forward pass, on its device. Left-padded rows get the positions of unpadded ones. Raises
-    UserError if the batch holds neither token ids nor embeddings as tensors."""
+    """Arguments of the model's forward pass, on its device. Left-padded rows get the positions of unpadded ones."""
     given = dict(batch) if isinstance(batch, Mapping) else {"input_ids": batch}
     inputs = {name: given[name].to(model.device) for name in MODEL_INPUTS if isinstance(given.get(name), Tensor)}
     if not {"input_ids", "inputs_embeds"} & inputs.keys():
@@ -226,8 +225,7 @@ class GrowingText:
         self._followed: WeakSet[Cache] = WeakSet()
 
     def before_forward(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record what a forward pass of the model reads. Raises UserError if the pass has neither token ids nor
-        embeddings, or continues a text of unknown length."""
+        """Record what a forward pass of the model reads."""
         ids_BT, embeddings_BTW = kwargs.get("input_ids", args[0] if args else None), kwargs.get("inputs_embeds")
         if ids_BT is None:
             if embeddings_BTW is None:

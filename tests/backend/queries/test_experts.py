@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.api.app import create_app
 from mxd.backend.database.engine import reading
 from mxd.backend.queries.automatic_labels import accuracy_interval
-from mxd.backend.queries.examples import Draw, draw_examples
+from mxd.backend.queries.examples import draw_examples
 from mxd.backend.queries.expert_table import Columns
 from mxd.backend.schemas.experts import (
     ExpertSort,
@@ -159,7 +159,7 @@ KEPT = {1: range(5), 2: range(10), 3: range(10)}
 
 
 def test_the_first_draw_follows_the_bin_weights() -> None:
-    draws = [draw_examples(TOKENS, KEPT, 1, random.Random(seed)).places[0] for seed in range(4000)]
+    draws = [draw_examples(TOKENS, KEPT, 1, random.Random(seed))[0][0] for seed in range(4000)]
     counts = Counter(number for number, _ in draws)
     for number, tokens in TOKENS.items():
         assert abs(counts[number] / 4000 - tokens / 100) < 0.02
@@ -168,9 +168,9 @@ def test_the_first_draw_follows_the_bin_weights() -> None:
 
 
 def test_a_sample_ends_when_a_bin_is_exhausted() -> None:
-    drawn = draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0))
-    assert (drawn.exhausted_bin, len(drawn.places)) == (1, 3)
-    assert draw_examples({1: 0, 2: 4}, {}, 20, random.Random(0)) == Draw((), exhausted_bin=2)
+    places, exhausted = draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0))
+    assert (exhausted, len(places)) == (1, 3)
+    assert draw_examples({1: 0, 2: 4}, {}, 20, random.Random(0)) == ((), 2)
 
 
 def test_the_same_seed_returns_the_same_sample_over_http(own: Engine, own_client: TestClient) -> None:
