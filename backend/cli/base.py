@@ -90,11 +90,8 @@ class Command(BaseModel):
     _started: float = PrivateAttr(default_factory=time.monotonic)
 
     @abstractmethod
-    def run(self) -> int:
-        """Run the command and return its exit code.
-
-        Raises UserError if an argument cannot be used.
-        """
+    def run(self) -> int | None:
+        """Run the command and return its exit code; None for success."""
 
     def settings(self, **more: Any) -> Settings:
         """Return the settings: flags first, then ``MXD_…`` variables, then defaults."""

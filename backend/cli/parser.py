@@ -398,7 +398,7 @@ def run_command(words: Sequence[str]) -> int:
                 f"'mxd {name}' needs a single process, but torchrun started {processes}. Run it without torchrun: "
                 f"{shlex.join(['mxd', *words])}"
             )
-        return command.run()
+        return command.run() or 0
 
     return guarded(work)
 

@@ -134,7 +134,7 @@ class TokenCommand(Command):
     name: Annotated[str, Field(min_length=1, max_length=100)] = "unnamed"
     """With create: person or purpose that the token is for."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from sqlalchemy.orm import Session
 
         from mxd.backend.database.annotations import create_token, revoke_token, tokens
@@ -161,7 +161,6 @@ class TokenCommand(Command):
                     ]
                 lines = [f"{row['id']}  {row['role']}  {row['name']}  since {row['created_at']}" for row in rows]
                 self.report(rows, "\n".join(lines) or "No tokens. Create one with 'mxd token create'.")
-        return 0
 
 
 def create_first_tokens(database: Engine) -> None:
@@ -265,9 +264,7 @@ class DoctorCommand(Command):
 
     examples: ClassVar = ("mxd doctor", "mxd doctor --port 8080 --device cuda", "mxd doctor --data /data/mxd --json")
 
-    flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device"}))] = Field(
-        default_factory=dict
-    )
+    flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device"}))]
 
     def run(self) -> int:
         settings = self.settings(**self.flags)

@@ -69,7 +69,7 @@ class EvaluateCommand(ModelCommand):
     seen_text: bool = False
     """Allow text that a run was trained on. The result is flagged."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.storage.run_records import register_run
 
         runs = self.load_runs(self.names)
@@ -93,7 +93,6 @@ class EvaluateCommand(ModelCommand):
         datasets = [self.config.text.dataset, *([self.other_dataset] if self.other_dataset else [])]
         texts = [self._config_for(dataset, runs[0]).text for dataset in datasets]
         self.report_measured(results, _format_results(results), runs, texts)
-        return 0
 
     def _measure_on(self, text: str, runs: Sequence[Run], database: Engine) -> list[Result]:
         from dataclasses import replace
@@ -193,7 +192,7 @@ class EvaluateSteeringCommand(RunCommand):
 
     config: SteeringEvaluationConfig
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.evaluation.steering import evaluate_steering, median_results
 
         run, language_model = self.loaded()
@@ -206,7 +205,6 @@ class EvaluateSteeringCommand(RunCommand):
         ]
         document = {"run": run.name, "results": [asdict(result) for result in results]}
         self.report_measured(document, "\n".join(table(rows, STEERING_COLUMNS)), [run])
-        return 0
 
 
 class AblateCommand(RunCommand):
@@ -224,7 +222,7 @@ class AblateCommand(RunCommand):
 
     config: AblationConfig
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.analysis.ablation import build_ablations
 
         run, language_model = self.loaded()
@@ -238,7 +236,6 @@ class AblateCommand(RunCommand):
             f"random direction by {result.kl_random_direction:.4f}.",
             [run],
         )
-        return 0
 
 
 RECURRENCE_COLUMNS: tuple[tuple[str, Callable[[RunRecurrence], str]], ...] = (
@@ -271,7 +268,7 @@ class RecurrenceCommand(ModelCommand):
     """Names or folders of the runs. The experts of the first run are compared with those of each other run."""
     config: RecurrenceConfig
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
 
         if len(self.names) < 2:
@@ -284,7 +281,6 @@ class RecurrenceCommand(ModelCommand):
         stored = "Stored with the experts." if is_stored else f"Not stored, because {run.name} is not indexed."
         document = {**asdict(result), "is_stored": is_stored}
         self.report_measured(document, f"{_recurrence_table(result)}\n{stored}", [run, *others], [self.config.text])
-        return 0
 
 
 def _recurrence_table(result: Recurrence) -> str:
@@ -336,7 +332,7 @@ class ContrastCommand(RunCommand):
     """Field or column of the text. Default: text."""
     config: ContrastConfig
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.analysis.contrast import contrast
 
         (run,) = self.load_runs([self.name])
@@ -348,7 +344,6 @@ class ContrastCommand(RunCommand):
             result = contrast(run, a, b, self.config, language_model, callbacks)
         texts = [TextConfig(dataset=dataset, column=self.column) for dataset in (self.a, self.b or self.a)]
         self.report_measured(asdict(result), _contrast_table(result, language_model.tokenizer), [run], texts)
-        return 0
 
     def _text(self, dataset: str, kind: str | None) -> NamedText:
         from mxd.trainer.analysis.contrast import text_of_file, text_of_kind
@@ -424,7 +419,7 @@ class ProbeCommand(ModelCommand):
     """Names or folders of the runs."""
     config: ProbeConfig
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.evaluation.probing import probe
         from mxd.trainer.storage.run_records import register_run
 
@@ -441,7 +436,6 @@ class ProbeCommand(ModelCommand):
         document: Any = results[0] if len(results) == 1 else results
         texts = [TextConfig(dataset=self.config.labels, column=self.config.text_column)]
         self.report_measured(document, "\n\n".join(_probe_table(result) for result in results), runs, texts)
-        return 0
 
 
 def _probe_table(result: dict[str, Any]) -> str:
@@ -485,7 +479,7 @@ class BenchmarkCommand(ModelCommand):
     out: Path | None = None
     """Folder of the results; the same folder continues an interrupted benchmark (default: DATA/benchmark)."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         import mxd
         from mxd.trainer.evaluation.benchmark import SaeProbes, run_benchmark, write_saebench
 
@@ -502,7 +496,6 @@ class BenchmarkCommand(ModelCommand):
             result = run_benchmark(runs, self.config, language_model, folder, callbacks)
         write_saebench(runs, self.config, result, folder, f"mxd-explorer {mxd.__version__}")
         self.report_measured(asdict(result), f"{_benchmark_tables(result)}\n\nWritten to {folder}.", runs)
-        return 0
 
 
 def _benchmark_tables(result: Benchmark) -> str:

@@ -58,7 +58,7 @@ class LabelCommand(Command):
     timeout: Annotated[float, Field(gt=0, le=3600)] = 120.0
     """Seconds to wait for an answer."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         if self.endpoint is not None:
             if not self.endpoint.startswith(("http://", "https://")):
                 raise UserError(f"Invalid --endpoint: '{self.endpoint}'. It must start with http:// or https://.")
@@ -69,7 +69,7 @@ class LabelCommand(Command):
         (run,) = self.load_runs([self.name])
         if self.endpoint is not None and self.language_model is not None:
             self._explain(run, self.endpoint, self.language_model)
-            return 0
+            return
         with self.opened() as database:
             result = label_run(run, database)
         text = (
@@ -81,7 +81,6 @@ class LabelCommand(Command):
                 f"precision {result.precision:.2f}, recall {result.recall:.2f}"
             )
         self.report_measured(asdict(result), text, [run])
-        return 0
 
     def _explain(self, run: Run, url: str, language_model: str) -> None:
         from mxd.trainer.analysis.labelling.llm_explainer import Endpoint, explain_experts
@@ -126,7 +125,7 @@ class IndexCommand(RunCommand):
     """Folder of activations that mxd train --cache wrote for the same dataset. The text is then read from it, in its
     order, without forward passes of the language model."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.analysis.indexing.build import build_index
         from mxd.trainer.data.activation_cache import ActivationCache
         from mxd.trainer.utils.distributed import init_process_group
@@ -150,14 +149,13 @@ class IndexCommand(RunCommand):
                 )
             labels = label_run(run, database) if group.is_main else None
         if labels is None:
-            return 0
+            return
         self.report(
             {**asdict(result), "labelled": labels.labelled},
             f"{result.run}: {result.tokens:,} tokens, {result.examples:,} top examples, "
             f"{result.active_experts:,} active experts, {labels.labelled:,} labelled, "
             f"normalised MSE {result.normalized_mse:.4f}",
         )
-        return 0
 
 
 def with_context_of(run: Run, text: TextConfig) -> TextConfig:
@@ -188,7 +186,7 @@ class RunsCommand(Command):
 
     examples: ClassVar = ("mxd runs", "mxd runs --json", "mxd runs --data /data/mxd")
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.backend.inference.run_loader import RunLoader
         from mxd.backend.queries.runs import list_runs
 
@@ -199,7 +197,6 @@ class RunsCommand(Command):
         lines = table(runs, RUN_COLUMNS, RUNS_TEXT_COLUMNS)
         empty = "No runs yet. Train one with 'mxd train', or explore the demo with 'mxd demo'."
         self.report([run.model_dump(mode="json") for run in runs], "\n".join(lines) if runs else empty)
-        return 0
 
 
 TERMINAL_COLUMNS = sorted(
@@ -247,14 +244,13 @@ class ExpertsCommand(Command):
     examples_shown: Annotated[int, Field(ge=0, le=100, alias="examples")] = 5
     """With the id of an expert: number of top examples."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         if self.expert is None:
             self._list()
         elif self.model_fields_set & OF_LISTS:
             raise UserError("An id shows one expert. Leave it out to sort, filter or limit the list.")
         else:
             self._show(self.expert)
-        return 0
 
     def _show(self, number: int) -> None:
         from mxd.backend.inference.run_loader import Vocabulary

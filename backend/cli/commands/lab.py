@@ -1,12 +1,11 @@
 """``mxd lab``: experimental commands."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
-
-from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
+from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.commands.train import TRAIN_FLAGS, TrainCommand
 from mxd.backend.cli.console import columns, task
 from mxd.trainer.config import TextConfig, TrainConfig
@@ -16,6 +15,7 @@ from mxd.trainer.experimental import ExperimentalTrainConfig, ProtectConfig
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 
 METHODS = methods("core", "experimental")
+LAB_FLAGS = replace(TRAIN_FLAGS, model=ExperimentalTrainConfig, types={"method": Literal[METHODS]})
 
 
 class LabTrainCommand(TrainCommand):
@@ -33,17 +33,7 @@ class LabTrainCommand(TrainCommand):
     config_class: ClassVar[type[TrainConfig]] = ExperimentalTrainConfig
     program: ClassVar = "mxd lab train"
 
-    flags: Annotated[
-        dict[str, Any],
-        FlagsOf(
-            ExperimentalTrainConfig,
-            without=TRAIN_FLAGS.without,
-            positional=TRAIN_FLAGS.positional,
-            several=TRAIN_FLAGS.several,
-            optional=True,
-            types={"method": Literal[METHODS]},
-        ),
-    ] = Field(default_factory=dict)
+    flags: Annotated[dict[str, Any], LAB_FLAGS]
 
     @property
     def _trainer(self) -> Any:
@@ -92,7 +82,7 @@ class ProtectCommand(ModelCommand):
     """Name pattern of the new runs; {run} is the name of the original run."""
     config: ProtectConfig
 
-    def run(self) -> int:
+    def run(self) -> None:
         import numpy as np
         import torch
 
@@ -119,7 +109,6 @@ class ProtectCommand(ModelCommand):
                 )
             write_outcome(runs, model, result, self.config, data, database)
         self.report_measured(result, format_result(result), runs, [retain])
-        return 0
 
 
 def format_result(result: Result) -> str:

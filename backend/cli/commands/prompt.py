@@ -58,7 +58,7 @@ class RouteCommand(RunCommand):
     k: Size | None = None
     """Active experts per token, the strongest first (default: the run's K)."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.inference.routing import predict, route_together
         from mxd.trainer.storage.run_sets import text_ids
 
@@ -74,7 +74,6 @@ class RouteCommand(RunCommand):
             lines.append(f"{token.text!r:<16} KL {prediction.kl:.3f}  {shown}")
         result = {"run": run.name, "tokens": routing.tokens, "predictions": predictions.tokens}
         self.report(result, "\n".join(lines))
-        return 0
 
 
 class SteerCommand(RunCommand):
@@ -101,11 +100,9 @@ class SteerCommand(RunCommand):
     price: bool = False
     """Also measure what the edits cost on unrelated text and in a 200-item test of facts, arithmetic and grammar, next
     to the same edits of random experts. Takes half a minute on two cores."""
-    flags: Annotated[dict[str, Any], FlagsOf(SteeringConfig, without=frozenset({"prompt", "edits", "positions"}))] = (
-        Field(default_factory=dict)
-    )
+    flags: Annotated[dict[str, Any], FlagsOf(SteeringConfig, without=frozenset({"prompt", "edits", "positions"}))]
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.analysis.edit_price import check_priced, edit_price
         from mxd.trainer.inference.steering import steer
 
@@ -143,11 +140,10 @@ class SteerCommand(RunCommand):
             )
         if not self.price:
             self.report(result, _format_steered(result))
-            return 0
+            return
         with task("Measuring the price", "texts") as callbacks:
             price = edit_price(language_model, runs, config.edits, every_unit(self, runs), callbacks)
         self.report({**asdict(result), "price": asdict(price)}, f"{_format_steered(result)}\n{_format_price(price)}")
-        return 0
 
     def _from_index(self, config: SteeringConfig, runs: Sequence[Run]) -> tuple[SteeringConfig, Units]:
         """Return the request with medians in gate tests as levels in units, and the units of its experts."""
@@ -241,9 +237,9 @@ class FindCommand(ModelCommand):
     """Continuation that shall become less probable, with its leading space; repeatable."""
     flags: Annotated[
         dict[str, Any], FlagsOf(FindConfig, without=frozenset({"prompts", "wanted", "unwanted", "unrelated"}))
-    ] = Field(default_factory=dict)
+    ]
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.analysis.effect_search import find, measure
         from mxd.trainer.storage.run_sets import check_compatible_runs
 
@@ -261,7 +257,6 @@ class FindCommand(ModelCommand):
         result = {**asdict(found), "effects": [asdict(effect) for effect in effects]}
         text = _format_found(config, runs[0].name, found, effects, labels)
         self.report_measured(result, text, runs)
-        return 0
 
     def _labels(self, edits: Sequence[Edit]) -> dict[tuple[str, int], str]:
         """Return the labels of the edited experts that are in the database, if there is one."""
@@ -319,9 +314,7 @@ class CircuitCommand(ModelCommand):
     """Explain the log-probability of this continuation instead of a token."""
     target_expert: str | None = None
     """Explain the activation of this expert on the last token instead, given as RUN/NUMBER."""
-    flags: Annotated[dict[str, Any], FlagsOf(CircuitConfig, without=frozenset({"target"}))] = Field(
-        default_factory=dict
-    )
+    flags: Annotated[dict[str, Any], FlagsOf(CircuitConfig, without=frozenset({"target"}))]
     check: Literal["all", "none"] = "all"
     """Measured effects. all: ablate every shown expert alone, all of them together, and all others. none: predictions
     only. Default: all."""
@@ -336,7 +329,7 @@ class CircuitCommand(ModelCommand):
     model_id: str | None = None
     """Neuronpedia's id of the language model, for --graph (default: the folder of its feature files)."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.analysis.circuits.checking import check
         from mxd.trainer.analysis.circuits.tracing import trace
         from mxd.trainer.storage.run_sets import check_compatible_runs
@@ -365,7 +358,6 @@ class CircuitCommand(ModelCommand):
                 export_circuit(session, runs, circuit, checked, self.graph, self.model_id)
         lines = [*summary(circuit, checked), *(f"Written to {it}." for it in (self.out, self.graph) if it)]
         self.report_measured(result, "\n".join(lines), runs)
-        return 0
 
     def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:
         from mxd.trainer.language_model.loading import fits_in_float32

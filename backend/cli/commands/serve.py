@@ -11,8 +11,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field
-
 from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
 from mxd.backend.settings import Settings, listen, url_of
 from mxd.trainer.errors import UserError
@@ -54,11 +52,9 @@ class ServeCommand(Command):
     """With a .mxd file: folder or Hub name of its language model, for routing and steering. Browsing needs none."""
     open: bool = False
     """Open the dashboard in a browser."""
-    flags: Annotated[dict[str, Any], FlagsOf(Settings, without=frozenset({"data", "database"}))] = Field(
-        default_factory=dict
-    )
+    flags: Annotated[dict[str, Any], FlagsOf(Settings, without=frozenset({"data", "database"}))]
 
-    def run(self) -> int:
+    def run(self) -> None:
         settings = self.settings(**self.flags)
         if self.file is not None:
             if self.data is not None or self.database is not None:
@@ -73,7 +69,6 @@ class ServeCommand(Command):
         elif self.into is not None or self.language_model is not None:
             raise UserError("--into and --language-model require a .mxd file. Run 'mxd serve FILE'.")
         serve(settings, open_browser if self.open else announce)
-        return 0
 
 
 def announce(url: str) -> None:
@@ -150,13 +145,11 @@ class DemoCommand(Command):
 
     data: Path | None = None
     """Folder of a demo (default: the bundled one; an installed package copies it to your user data folder)."""
-    flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device", "dtype"}))] = Field(
-        default_factory=dict
-    )
+    flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device", "dtype"}))]
     open: bool = False
     """Open the dashboard in a browser."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.backend.database.demo import unpacked_database, writable_demo
 
         if self.database is not None:
@@ -172,7 +165,6 @@ class DemoCommand(Command):
         unpacked_database(folder)
         places = {"data": folder, "database": None}
         serve(settings.model_copy(update=places), open_browser if self.open else announce)
-        return 0
 
 
 def prepare_language_models(folder: Path) -> None:
@@ -201,7 +193,7 @@ class McpCommand(ModelCommand):
     url: str | None = None
     """URL of a running server to use, with the token in MXD_TOKEN (default: the runs of the data folder)."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         try:
             import anyio
             import mcp  # noqa: F401
@@ -217,4 +209,3 @@ class McpCommand(ModelCommand):
         else:
             api = api_of_server(self.url, os.environ.get("MXD_TOKEN", ""))
         anyio.run(serve_stdio, api, self.allow_write)
-        return 0

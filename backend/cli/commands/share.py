@@ -38,7 +38,7 @@ class PushCommand(Command):
     private: bool = False
     """Create a private repo."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.backend.queries.runs import card_figures
 
         (run,) = self.load_runs([self.name])
@@ -48,7 +48,6 @@ class PushCommand(Command):
             self.repository, self.language_model, figures, visibility="private" if self.private else "public"
         )
         self.report({"run": run.name, "repository": self.repository, "commit": url}, f"Uploaded {run.name} to {url}")
-        return 0
 
 
 class PullCommand(Command):
@@ -69,7 +68,7 @@ class PullCommand(Command):
     language_model: str | None = None
     """Folder or Hub name of the language model (default: the name in the run's settings)."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_records import adopt
 
@@ -82,7 +81,6 @@ class PullCommand(Command):
             f"{adopted.name}: {adopted.config.method} for layer {adopted.config.layer} of "
             f"{adopted.config.language_model}. Next: mxd index {adopted.name} --dataset TEXT --tokens COUNT",
         )
-        return 0
 
 
 def absolute_path(language_model: str | None) -> str | None:
@@ -112,16 +110,15 @@ class ImportCommand(Command):
         "mxd import gemma-2-2b/20-gemmascope-res-16k --what features --name gemmascope-l20",
     )
 
-    flags: Annotated[dict[str, Any], FlagsOf(ImportConfig, positional=frozenset({"source"}), optional=True)] = Field(
-        default_factory=dict
-    )
+    flags: Annotated[dict[str, Any], FlagsOf(ImportConfig, positional=frozenset({"source"}), optional=True)]
     what: Literal["layer", "features"] = "layer"
     """layer: weights, with --name and --language-model. features: a folder with batch-N.json, or with the folders
     features, activations and explanations, with --name alone."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         if self.what == "features":
-            return self._import_features()
+            self._import_features()
+            return
         from mxd.trainer.storage.formats.import_run import import_run
 
         config = validate(ImportConfig, self.flags, type(self), "mxd import")
@@ -134,9 +131,8 @@ class ImportCommand(Command):
             f"{result.layer} of {result.language_model} ({result.format}). Next: mxd index {result.run} --dataset TEXT "
             "--tokens COUNT",
         )
-        return 0
 
-    def _import_features(self) -> int:
+    def _import_features(self) -> None:
         from mxd.trainer.analysis.imported_features import read_features, save_features
 
         config = validate(_Features, self.flags, type(self), "mxd import")
@@ -147,7 +143,6 @@ class ImportCommand(Command):
         self.report(
             result, f"{run.name}: {len(features.features):,} features, {len(features.labels):,} labels. Next: mxd serve"
         )
-        return 0
 
 
 ExportFormat = Literal[TableFormat, LayerFormat, VectorFormat, "mxd"]
@@ -182,7 +177,7 @@ class ExportCommand(ModelCommand):
     experts: Annotated[tuple[int, ...], Field(max_length=4096)] = ()
     """Ids of the experts whose mean outputs are written as steering vectors."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         if len(self.names) > 1 and self.format not in get_args(LayerFormat):
             raise UserError(f"--format {self.format} exports one run at a time. Give one name.")
         if self.experts and self.format not in get_args(VectorFormat):
@@ -190,7 +185,8 @@ class ExportCommand(ModelCommand):
         if (self.model_id or self.source_set) and self.format != "neuronpedia":
             raise UserError("--model-id and --source-set need --format neuronpedia. Leave them out.")
         if self.format == "mxd":
-            return self._pack()
+            self._pack()
+            return
         if self.out is None:
             raise UserError("Missing --out. Run 'mxd export --help' for a description.")
         export = {
@@ -207,9 +203,8 @@ class ExportCommand(ModelCommand):
             "files": [str(path.relative_to(self.out)) for path in paths],
         }
         self.report(result, f"{self.out}: {contents} in {len(paths)} files, {size / 1e6:.1f} MB")
-        return 0
 
-    def _pack(self) -> int:
+    def _pack(self) -> None:
         from mxd.backend.export.bundles.pack import pack
 
         (run,) = self.load_runs(self.names)
@@ -217,7 +212,6 @@ class ExportCommand(ModelCommand):
         with self.reading() as session, task(f"Packing {run.name}", "tables") as callbacks:
             size = pack(session, run, out, callbacks)
         self.report({"run": run.name, "out": str(out), "bytes": size}, f"{out}, {size / 1e6:.1f} MB")
-        return 0
 
     def _export_layers(self, out: Path) -> str:
         from mxd.trainer.storage.formats.export import export_layers
@@ -256,7 +250,7 @@ class ReportCommand(Command):
     out: Path = Path("report.html")
     """File to write."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from mxd.backend.plots.report import report
 
         with self.reading() as session:
@@ -264,4 +258,3 @@ class ReportCommand(Command):
         write_output(self.out, content)
         size = self.out.stat().st_size
         self.report({"out": str(self.out), "bytes": size}, f"{self.out}, {size / 1e6:.1f} MB")
-        return 0

@@ -145,7 +145,7 @@ class TrainCommand(ModelCommand):
     config_class: ClassVar[type[TrainConfig]] = TrainConfig
     program: ClassVar = "mxd train"
 
-    flags: Annotated[dict[str, Any], TRAIN_FLAGS] = Field(default_factory=dict)
+    flags: Annotated[dict[str, Any], TRAIN_FLAGS]
     name: str | None = None
     """Name of the run (default: model, layer and K). A sweep appends what varies, or fills in placeholders:
     sweep-{method}-k{k}."""
@@ -187,16 +187,18 @@ class TrainCommand(ModelCommand):
     """Data type of the language model. auto: bfloat16 on hardware with native support, else float32; a resumed run
     keeps its own. The layer is always trained in float32."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         rank, _ = rank_and_processes()
         if rank > 0 and (self.presets or self.plan):
-            return 0  # the main process prints them
+            return  # the main process prints them
         if self.presets:
-            return self._list_presets()
+            self._list_presets()
+            return
         settings = self.settings()
         configs = self.configs(settings.data)  # before the slow imports, so that mistakes are reported immediately
         if self.plan:
-            return self._plan(configs, settings.data)
+            self._plan(configs, settings.data)
+            return
         from mxd.backend.database.engine import open_database
         from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.database.open import IN_MEMORY
@@ -253,21 +255,16 @@ class TrainCommand(ModelCommand):
             )
             database.dispose()
         if not group.is_main:
-            return 0
+            return
         documents = [asdict(result) for result in results]
         self.report(documents if len(documents) > 1 else documents[0], "\n".join(map(_format_result, results)))
         for warning in filter(None, map(_routing_warning, results)):
             print(f"mxd: {warning}", file=sys.stderr)
-        if all(result.status == "finished" for result in results):
-            return 0
-        command = (
-            f"{self.program} --name {configs[0].name} --resume"
-            if len(configs) == 1
-            else "the same command with --resume"
-        )
-        raise Interrupted(f"Stopped. To continue, run {command}.", stop.exit_code)
+        if any(result.status != "finished" for result in results):
+            again = f"{self.program} --name {configs[0].name}" if len(configs) == 1 else "the same command with"
+            raise Interrupted(f"Stopped. To continue, run {again} --resume.", stop.exit_code)
 
-    def _list_presets(self) -> int:
+    def _list_presets(self) -> None:
         from mxd.trainer.config.presets import presets
 
         rows = [
@@ -283,7 +280,6 @@ class TrainCommand(ModelCommand):
         ]
         text = columns(("preset", "language model", "layer", "N", "K", "tokens"), rows, 2)
         self.report([asdict(preset) for preset in presets()], "\n".join(text))
-        return 0
 
     def _filled_cache(
         self, configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup, stop: StopRequest
@@ -331,7 +327,7 @@ class TrainCommand(ModelCommand):
 
         return train_layers
 
-    def _plan(self, configs: list[TrainConfig], data: Path) -> int:
+    def _plan(self, configs: list[TrainConfig], data: Path) -> None:
         """Print what training requires."""
         from mxd.trainer.training.plan import TrainSetup, plan_training, recommend
         from mxd.trainer.training.precision import in_bfloat16, resolve_dtypes
@@ -355,7 +351,6 @@ class TrainCommand(ModelCommand):
         self.report({**asdict(plan), "links": plan.links._asdict(), "recommended": command}, text)
         if plan.refusal is not None:
             raise UserError(plan.refusal)
-        return 0
 
     def _command(self, setup: TrainSetup) -> str:
         left_out = dict.fromkeys(["--plan", "--json"], 0)
@@ -499,13 +494,11 @@ class FinetuneCommand(ModelCommand):
 
     names: Positional[list[str]]
     """Names or folders of the runs. All must belong to the same language model and to different layers."""
-    flags: Annotated[dict[str, Any], FlagsOf(FinetuneConfig, without=frozenset({"buffer_tokens"}), optional=True)] = (
-        Field(default_factory=dict)
-    )
+    flags: Annotated[dict[str, Any], FlagsOf(FinetuneConfig, without=frozenset({"buffer_tokens"}), optional=True)]
     resume: bool = False
     """Resume the new runs if they exist. With --name alone, their own settings are used."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         data, runs = self.settings().data, self.load_runs(self.names)
         config = self.config(runs, data)
         from mxd.trainer.training.finetune import finetune, new_run_configs
@@ -530,9 +523,8 @@ class FinetuneCommand(ModelCommand):
             change = f"{result.kl_first:.4f} nats at first, {result.kl_last:.4f} at last"
             lines.append(f"KL divergence from the original model: {change}")
         self.report(asdict(result), "\n".join(lines))
-        if all(run.status == "finished" for run in result.runs):
-            return 0
-        raise Interrupted("Stopped. To continue, run the same command with --resume.", stop.exit_code)
+        if any(run.status != "finished" for run in result.runs):
+            raise Interrupted("Stopped. To continue, run the same command with --resume.", stop.exit_code)
 
     def config(self, runs: Sequence[Run], data: Path) -> FinetuneConfig:
         """Return the settings given, on top of those of the runs to resume."""
