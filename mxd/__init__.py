@@ -5,6 +5,7 @@
 """
 
 from importlib import import_module
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: importing torch takes seconds, and half of the commands do not need it."""
+    """Import a public name on first use, because importing torch takes seconds. Errors name Python's arguments."""
     if name == "__version__":
         from importlib.metadata import version
 
@@ -74,7 +75,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "mxd.api.functions")
-    return getattr(import_module(home), name)
+    value = getattr(import_module(home), name)
+    return import_module("mxd.api.errors").speaks_python(value) if isfunction(value) else value
 
 
 def __dir__() -> list[str]:

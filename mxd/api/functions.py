@@ -7,7 +7,6 @@ from typing import Any, get_args
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, save_labelled, text_documents
-from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of
 from mxd.api.loading import database_url, own_data_folder, resolve_medians
 from mxd.api.models import Edits, parse_edits, unchanged
@@ -56,7 +55,6 @@ from mxd.trainer.utils.callbacks import Callbacks
 # ---------------------------------------------------------------- measurements
 
 
-@speaks_python
 def index(
     run: AnyRun,
     dataset: Dataset,
@@ -98,7 +96,6 @@ def index(
     return result
 
 
-@speaks_python
 def evaluate(
     run: AnyRun,
     dataset: Dataset,
@@ -145,7 +142,6 @@ def evaluate(
     return measurement.result
 
 
-@speaks_python
 def ablate(
     run: AnyRun,
     experts: Sequence[int] = (),
@@ -183,7 +179,6 @@ def ablate(
         return build_ablations(layer.run, config, wrapped, engine, callbacks=Callbacks(show))
 
 
-@speaks_python
 def recurrence(
     run: AnyRun,
     others: AnyRun | Sequence[AnyRun],
@@ -227,7 +222,6 @@ def recurrence(
     return result
 
 
-@speaks_python
 def probe(
     run: AnyRun,
     labels: str | Path | Iterable[Any],
@@ -266,7 +260,6 @@ def probe(
             return probe_run(layer.run, config, wrapped, engine, Callbacks(show))
 
 
-@speaks_python
 def contrast(
     run: AnyRun,
     a: Dataset,
@@ -316,7 +309,6 @@ def _named(name: str, dataset: Dataset, config: ContrastConfig) -> NamedText:
 # ---------------------------------------------------------------- texts
 
 
-@speaks_python
 def route(
     run: AnyRun,
     text: str,
@@ -345,7 +337,6 @@ def route(
         return route_text(language_model, layer.run, text, layer.changed_k if k is None else k)
 
 
-@speaks_python
 def generate(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
@@ -380,7 +371,6 @@ def generate(
         return SteeredGeneration.collect(runs[0].name, prompt, steer_text(language_model, runs, config))
 
 
-@speaks_python
 def trace(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
@@ -416,7 +406,6 @@ def trace(
         return trace_circuit(language_model, [layer.run for layer in layers], config)
 
 
-@speaks_python
 def check_circuit(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
@@ -476,7 +465,6 @@ def _whole(run: AnyRun) -> Layer:
 # ---------------------------------------------------------------- files
 
 
-@speaks_python
 def export(
     run: AnyRun | Sequence[AnyRun],
     folder: str | Path,
@@ -539,7 +527,6 @@ def export(
     return sorted(path for path in target.rglob("*") if path.is_file())
 
 
-@speaks_python
 def pack(run: AnyRun, file: str | Path | None = None, *, database: str | None = None, progress: bool = True) -> Path:
     """Pack a run into one .mxd file: weights, top examples, labels, notes, lists, sessions and evaluations.
 

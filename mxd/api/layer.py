@@ -491,7 +491,6 @@ class Transcoder(Layer):
         return self.core.direction_NO
 
 
-@speaks_python
 def load(
     source: str | Path, *, revision: str | None = None, data: str | Path | None = None
 ) -> MxD | Transcoder | Layer:

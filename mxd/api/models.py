@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 
-from mxd.api.errors import speaks_python
 from mxd.trainer.config import DtypeChoice, Edit
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.errors import UserError
@@ -34,7 +33,6 @@ MODEL_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids", 
 """Entries of a batch that are passed to the model."""
 
 
-@speaks_python
 def load_model(
     source: str, *, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

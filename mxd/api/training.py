@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, Source, open_dataset
-from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load
 from mxd.api.loading import data_folder, database_in, database_url, own_data_folder
 from mxd.api.models import borrowed
@@ -51,7 +50,6 @@ def progress_bar(title: str, is_shown: bool, unit: str = "tokens") -> Iterator[C
         bar.close()
 
 
-@speaks_python
 def train(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -146,7 +144,6 @@ def open_like_training(
     return source, {key: value for key, value in settings.items() if key not in text_fields}
 
 
-@speaks_python
 def finetune(
     runs: Sequence[AnyRun],
     dataset: Dataset,
@@ -206,7 +203,6 @@ def finetune(
     return tuned
 
 
-@speaks_python
 def import_run(
     source: str | Path,
     *,
@@ -255,7 +251,6 @@ def import_run(
         return load(runs_folder(folder) / import_layer(config, folder, engine).run)
 
 
-@speaks_python
 def runs(*, data: str | Path | None = None) -> list[str]:
     """Names of all runs in the data folder.
 
@@ -315,7 +310,6 @@ class Dashboard(AbstractContextManager["Dashboard"]):
         return f'<a href="{escape(self.url)}" target="_blank">{escape(self.url)}</a>'
 
 
-@speaks_python
 def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings: Any) -> Dashboard:
     """Serve the dashboard of a run's data folder from a thread, and return a handle with its ``url``.
 
