@@ -12,10 +12,10 @@ import random
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Request
@@ -45,6 +45,8 @@ from mxd.trainer.storage.database.tables import RunRecord
 if TYPE_CHECKING:
     from mxd.backend.queries.matching import MatchedExperts
 
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 SAME_SITE = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site for our own pages and for typed addresses."""
 
@@ -210,6 +212,21 @@ class Services:
         """Yield a session that sees one snapshot of the database, and the record of a run in it."""
         with reading(self.database) as session:
             yield session, find_run(session, run)
+
+    async def read(
+        self,
+        run: str,
+        query: Callable[Concatenate[Session, RunRecord, Params], Result],
+        *args: Params.args,
+        **keywords: Params.kwargs,
+    ) -> Result:
+        """Return the result of a query about a run, made in a thread."""
+
+        def in_thread() -> Result:
+            with self.reading(run) as (session, record):
+                return query(session, record, *args, **keywords)
+
+        return await asyncio.to_thread(in_thread)
 
     def close(self) -> None:
         self.inference.close()

@@ -28,13 +28,9 @@ SHIFTS: tuple[Shift, ...] = (-1, 0, 1)
 Ints = NDArray[np.int64]
 
 
-class Closest(NamedTuple):
-    """Experts most similar to one."""
-
-    experts: list[tuple[int, float]]
-    """(expert, similarity), most similar first."""
-    p95: float | None
-    """95th percentile of the similarity over all other experts, for comparison; None if it would say nothing."""
+Closest = tuple[list[tuple[int, float]], float | None]
+"""(expert, similarity), most similar first, and the 95th percentile of the similarity over all other experts, for
+comparison; None if it would say nothing."""
 
 
 def closest(similarity_N: NDArray[np.floating[Any]], expert: int, count: int) -> Closest:
@@ -42,10 +38,10 @@ def closest(similarity_N: NDArray[np.floating[Any]], expert: int, count: int) ->
     order_N = np.argsort(-similarity_N, kind="stable")
     others = order_N[order_N != expert]
     if not len(others):
-        return Closest([], None)
+        return [], None
     similarity = similarity_N[others].clip(-1, 1)
     pairs = zip(others[:count].tolist(), similarity[:count].tolist(), strict=True)
-    return Closest(list(pairs), float(np.percentile(similarity, 95)))
+    return list(pairs), float(np.percentile(similarity, 95))
 
 
 class Companion(NamedTuple):
@@ -123,8 +119,8 @@ class CoactivationIndex:
         ends = np.searchsorted(self._weight_token, np.stack([tokens, tokens + 1]))
         for start, end, weight in zip(*ends.tolist(), weights.tolist(), strict=True):
             cosines_N[self._weight_expert[start:end]] += weight * self._weight[start:end]
-        most_similar = closest(cosines_N, expert, limit)
-        return most_similar._replace(experts=[pair for pair in most_similar.experts if pair[1] > 0])
+        most_similar, p95 = closest(cosines_N, expert, limit)
+        return [pair for pair in most_similar if pair[1] > 0], p95
 
 
 def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep, WriterDep
+from mxd.backend.api.dependencies import ExpertId, RunName, ServicesDep, WriterDep
 from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress, streams
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
@@ -27,6 +28,7 @@ from mxd.trainer.analysis.results import ExpertMap
 from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import RunRecord
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 of_all_runs = APIRouter(tags=["experts"])
@@ -80,7 +82,7 @@ async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep
 
     The same as ``mxd ablate --experts``; takes a few seconds on a CPU. Closing the connection cancels.
     """
-    await run_in_threadpool(_check, services, run, expert)
+    await services.read(run, lambda _, record: check_expert(record, expert))
 
     def progress(done: int, total: int) -> bodies.AblationProgressEvent | None:
         return bodies.AblationProgressEvent(done=done, total=total) if done < total else None
@@ -93,14 +95,12 @@ async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep
 async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> bodies.WritesResponse:
     """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
 
-    def examples() -> list[tuple[int, list[queries.ExampleTokens]]]:
-        with services.reading(run) as (session, record):
-            queries.find_expert(session, record, expert)
-            density_N = column_values(session, record, ExpertRecord.density)
-            experts = [expert, *random_experts(density_N, expert)]
-            return [(number, queries.written_examples(session, record, number)) for number in experts]
+    def examples(session: Session, record: RunRecord) -> list[tuple[int, list[queries.ExampleTokens]]]:
+        queries.find_expert(session, record, expert)
+        experts = [expert, *random_experts(column_values(session, record, ExpertRecord.density), expert)]
+        return [(number, queries.written_examples(session, record, number)) for number in experts]
 
-    job = services.inference.submit([run], jobs.expert_writes, await run_in_threadpool(examples))
+    job = services.inference.submit([run], jobs.expert_writes, await services.read(run, examples))
     result = await cancel_on_disconnect(http, job)
     own, other = result[0], result[1] if len(result) > 1 else None
     exceeds = queries.exceeds(own.promoted, () if other is None else other.promoted)
@@ -110,13 +110,8 @@ async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Re
 @router.get("/experts/{expert}/map", response_model=ExpertMap)
 async def expert_map(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> Response:
     """An expert as a matrix: leading singular directions, and output dimensions that it scales most."""
-    await run_in_threadpool(_check, services, run, expert)
+    await services.read(run, lambda _, record: check_expert(record, expert))
     return json_response(await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_map, expert)))
-
-
-def _check(services: Services, run: str, expert: int) -> None:
-    with reading(services.database) as session:
-        check_expert(find_run(session, run), expert)
 
 
 @router.get("/experts/{expert}/similar")
@@ -132,7 +127,7 @@ def similar(
         none |= dict.fromkeys(("p95", "sampled_tokens", "active_tokens"))
         made = bodies.SimilarExperts(by=by, enough_tokens=True, **none)
         if by == "gate" or by == "output":
-            found = closest(loaded.similarity.cosines_N(expert, by), expert, limit)
+            found, p95 = closest(loaded.similarity.cosines_N(expert, by), expert, limit)
         else:
             created = find_index(session, record).created_at
             sample = services.coactivation.get(record.id, created, lambda: load_coactivation(session, record.id))
@@ -149,9 +144,9 @@ def similar(
                     for shift in SHIFTS
                 )
                 return made.model_copy(update={"experts": beside, "before": before, "after": after})
-            found = sample.by_tokens(expert, limit)
-        experts = queries.with_names(session, record, found.experts, loaded.vocabulary)
-        return made.model_copy(update={"experts": experts, "p95": found.p95})
+            found, p95 = sample.by_tokens(expert, limit)
+        experts = queries.with_names(session, record, found, loaded.vocabulary)
+        return made.model_copy(update={"experts": experts, "p95": p95})
 
 
 @of_all_runs.get("/search", response_model=tuple[bodies.RunHits, ...])

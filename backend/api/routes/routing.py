@@ -98,13 +98,8 @@ async def search_passage(
 ) -> Response:
     """Experts that fire on a passage, or on one of its tokens."""
     (routing,) = await computed_on(services, [run], request, http, jobs.route)
-
-    def ranked() -> Response:
-        vocabulary = services.runs.run(run).vocabulary
-        with reading(services.database) as session:
-            return json_response(passage_result(session, find_run(session, run), routing, request, vocabulary))
-
-    return await asyncio.to_thread(ranked)
+    vocabulary = await asyncio.to_thread(lambda: services.runs.run(run).vocabulary)
+    return json_response(await services.read(run, passage_result, routing, request, vocabulary))
 
 
 def find_runs(services: Services, names: Sequence[str]) -> None:
@@ -212,9 +207,8 @@ def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, b
         experts[at.run].add(at.expert)
     result = {}
     for run, shown in experts.items():
-        with reading(services.database) as session:
-            vocabulary = services.runs.run(run).vocabulary
-            promoted = most_promoted(session, find_run(session, run), shown, vocabulary)
+        with services.reading(run) as (session, record):
+            promoted = most_promoted(session, record, shown, services.runs.run(run).vocabulary)
         result[run] = {
             expert: bodies.CircuitExpert(**dict(info), promoted=promoted.get(expert))
             for expert, info in expert_infos(services, run, shown).items()

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
@@ -57,44 +56,40 @@ async def run_events(
     return EventStream(follow(services, run, state))
 
 
-class State(NamedTuple):
-    """State already sent to a client."""
-
-    status: RunStatus
-    metrics: tuple[MetricPoint, ...]
-    last_step: int
+State = tuple[RunStatus, list[MetricPoint], int]
+"""Status of a run, metrics that are new, and the step of the newest."""
 
 
-def look(services: Services, name: str, after: int | None) -> State:
-    """Return the status of a run and its metrics after a step (None: no metrics)."""
-    with reading(services.database) as session:
-        record = queries.find_run(session, name)
+def look(services: Services, run: str, after: int | None) -> State:
+    """Return the state of a run since a step (None: no metrics)."""
+    with services.reading(run) as (session, record):
         status = queries.status_of(record, services.runs.is_training)
         if after is None:
-            return State(status, (), queries.last_step(session, record))
-        metrics = tuple(map(MetricPoint.of, queries.metrics_after(session, record, after)))
-        return State(status, metrics, metrics[-1].step if metrics else after)
+            return status, [], queries.last_step(session, record)
+        metrics = list(map(MetricPoint.of, queries.metrics_after(session, record, after)))
+        return status, metrics, metrics[-1].step if metrics else after
 
 
-async def follow(services: Services, name: str, state: State) -> Events:
+async def follow(services: Services, run: str, state: State) -> Events:
     """Yield ``state``, then changes, while the client is connected."""
     shown: RunStatus | None = None
     while True:
-        events: list[Event] = [("metric", metric) for metric in state.metrics]
-        if state.status != shown:
-            shown = state.status
+        status, metrics, step = state
+        events: list[Event] = [("metric", metric) for metric in metrics]
+        if status != shown:
+            shown = status
             events.append(("status", StatusChange(status=shown)))
         if events:
             yield events
         await asyncio.sleep(POLL_SECONDS)
-        state = await asyncio.to_thread(look, services, name, state.last_step)
+        state = await asyncio.to_thread(look, services, run, step)
 
 
 @measurements.get("/runs/{run}/report")
 def report(run: RunName, services: ServicesDep) -> Report:
     """Everything measured of a run, the benchmark, and all runs of its MLP side by side."""
-    with reading(services.database) as session:
-        return run_report(session, find_run(session, run), services.settings.data)
+    with services.reading(run) as (session, record):
+        return run_report(session, record, services.settings.data)
 
 
 OtherName = Annotated[str, Path(max_length=200, description="Name of the run to compare with.")]
@@ -126,20 +121,17 @@ async def contrast(run: RunName, request: bodies.ContrastRequest, services: Serv
     Closing the connection cancels. Nothing is stored.
     """
 
-    def texts() -> list[list[str]]:
-        with reading(services.database) as session:
-            return read_texts(session, find_run(session, run), services.settings.data, request)
-
     def done(counted: Callable[[], Contrast]) -> bodies.ContrastDoneEvent:
         vocabulary = services.runs.run(run).vocabulary
         result = counted()
-        with reading(services.database) as session:
-            found = contrast_result(session, find_run(session, run), result, request, vocabulary)
+        with services.reading(run) as (session, record):
+            found = contrast_result(session, record, result, request, vocabulary)
         return bodies.ContrastDoneEvent(result=found)
 
     settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
     config = ContrastConfig(**settings, shown=min(request.limit, bodies.WITH_EXAMPLES))
-    steps = in_steps(services.inference, [run], 1, jobs.contrast_steps, await run_in_threadpool(texts), config)
+    texts = await services.read(run, read_texts, services.settings.data, request)
+    steps = in_steps(services.inference, [run], 1, jobs.contrast_steps, texts, config)
 
     def progress(done: int, total: int) -> bodies.ContrastProgressEvent:
         return bodies.ContrastProgressEvent(tokens=done, total=total)

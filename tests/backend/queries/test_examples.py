@@ -111,7 +111,7 @@ def test_tokens_are_compared_by_cosine(sample: CoactivationIndex, active: list[l
     for place, experts in enumerate(active):
         vectors[experts, place % 5] += 1
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    for other, cosine in sample.by_tokens(3, EXPERTS).experts:
+    for other, cosine in sample.by_tokens(3, EXPERTS)[0]:
         assert cosine == pytest.approx(vectors[3] @ vectors[other])
         assert other != 3
 
