@@ -118,36 +118,8 @@ _OF_OTHERS: tuple[tuple[type[Exception], int, str], ...] = (
 """Errors of the trainer and of the database, subclasses first."""
 
 
-def status_and_code(error: BaseException) -> tuple[int, str]:
-    """Return the HTTP status and code of an error: 500 and ``internal`` for a defect of the server."""
-    if isinstance(error, Coded):
-        return error.status, error.code
-    known = ((status, code) for kind, status, code in _OF_OTHERS if isinstance(error, kind))
-    return next(known, (500, INTERNAL))
-
-
-def to_client_error(error: BaseException) -> BaseException:
-    """Return the error to send to the client: its own for an unusable database and for memory, else ``error``."""
-    if is_out_of_memory(error):
-        return OutOfMemoryError()
-    if isinstance(error, PoolTimeoutError):
-        return DatabaseUnavailableError("All connections to the database are in use. Try again in a moment.")
-    if not isinstance(error, DBAPIError) or isinstance(error, DataError):
-        return error
-    message = database_error_message(error)
-    return error if message is None else DatabaseUnavailableError(message)
-
-
-def error_body(error: BaseException) -> ErrorBody:
-    """Return the error body for a client. It does not reveal the details of a defect of the server."""
-    _, code = status_and_code(error)
-    if code == INTERNAL:
-        return ErrorBody(code=code, message="Internal server error. The server log has the details.")
-    if isinstance(error, DataError):
-        return ErrorBody(code=code, message=UNSTORABLE_MESSAGE)
-    return ErrorBody(code=code, message=str(error))
-
-
+INTERNAL_BODY = ErrorBody(code=INTERNAL, message="Internal server error. The server log has the details.")
+"""Answer to a defect of the server, whose details it does not reveal."""
 RETRY_AFTER_S = 5
 JSON_TYPE = "application/json"
 
@@ -167,12 +139,31 @@ def error_response(status: int, body: ErrorBody, headers: Mapping[str, str] | No
     return JSONResponse(ErrorResponse(error=body).model_dump(), status_code=status, headers=headers)
 
 
+def answer_to(error: BaseException) -> tuple[int, ErrorBody, dict[str, str]]:
+    """Return status, body and headers of the answer to an error: 500 and ``internal`` for a defect of the server."""
+    headers: dict[str, str] = {}
+    if is_out_of_memory(error):
+        error = OutOfMemoryError()
+    elif isinstance(error, PoolTimeoutError):
+        error = DatabaseUnavailableError("All connections to the database are in use. Try again in a moment.")
+    elif isinstance(error, DBAPIError) and not isinstance(error, DataError):
+        message = database_error_message(error)
+        error = error if message is None else DatabaseUnavailableError(message)
+    if isinstance(error, DatabaseUnavailableError | BusyError):  # retrying helps
+        seconds = max(1, math.ceil(error.seconds)) if isinstance(error, BusyError) else RETRY_AFTER_S
+        headers["Retry-After"] = str(seconds)
+    if isinstance(error, Coded):
+        return error.status, ErrorBody(code=error.code, message=str(error)), headers
+    for kind, status, code in _OF_OTHERS:
+        if isinstance(error, kind):
+            message = UNSTORABLE_MESSAGE if isinstance(error, DataError) else str(error)
+            return status, ErrorBody(code=code, message=message), headers
+    return 500, INTERNAL_BODY, headers
+
+
 def response_to(error: BaseException) -> JSONResponse:
-    """Return the response to an exception, with a Retry-After header if retrying helps."""
-    seconds: float | None = None
-    if isinstance(error, DatabaseUnavailableError):
-        seconds = RETRY_AFTER_S
-    elif isinstance(error, BusyError):
-        seconds = max(1, math.ceil(error.seconds))
-    headers = None if seconds is None else {"Retry-After": str(seconds)}
-    return error_response(status_and_code(error)[0], error_body(error), headers)
+    """Return the response to an error; raise a defect of the server again, so that it is logged."""
+    status, body, headers = answer_to(error)
+    if status == 500:
+        raise error
+    return error_response(status, body, headers)

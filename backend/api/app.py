@@ -8,7 +8,7 @@ from importlib.metadata import version
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
@@ -75,23 +75,15 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
         services.metrics.database.set(size_in_bytes(services.database))
         return Response(services.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    def database_error(_request: Request, error: Exception) -> JSONResponse:
-        known = errors.to_client_error(error)
-        if known is error:
-            raise error  # a bug: logged, and answered with status 500
-        return errors.response_to(known)
-
     app.add_api_route("/metrics", metrics_page, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", lambda: "ok", include_in_schema=False, response_class=PlainTextResponse)
-    for known in (UserError, errors.Coded, DataError):
+    for known in (UserError, errors.Coded, DBAPIError, PoolTimeoutError):
         app.add_exception_handler(known, lambda _, error: errors.response_to(error))
-    for broken in (DBAPIError, PoolTimeoutError):
-        app.add_exception_handler(broken, database_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     # This response bypasses all middleware.
     app.add_exception_handler(
-        Exception, lambda _, error: errors.error_response(500, errors.error_body(error), SECURITY_HEADERS)
+        Exception, lambda _request, _error: errors.error_response(500, errors.INTERNAL_BODY, SECURITY_HEADERS)
     )
     app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
     # From the inside out: the token is checked before the body is read.

@@ -31,7 +31,7 @@ from mxd.backend.api.middleware import OPEN_PATHS, Metrics
 from mxd.backend.caches import StampedCache
 from mxd.backend.database.annotations import digest, role_of
 from mxd.backend.database.engine import WriteAccess, open_database, reading
-from mxd.backend.errors import Coded, ForbiddenError, MisdirectedError, NotSignedInError, response_to, to_client_error
+from mxd.backend.errors import Coded, ForbiddenError, MisdirectedError, NotSignedInError, response_to
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.coactivation import CoactivationIndex
@@ -155,14 +155,8 @@ class AuthMiddleware:
         try:
             authenticator.check_address(method, path, headers)
             await authenticator.check_access(method, path, headers)
-        except Coded as error:
+        except (Coded, DBAPIError, PoolTimeoutError) as error:  # also of the database of the tokens
             await response_to(error)(scope, receive, send)
-            return
-        except (DBAPIError, PoolTimeoutError) as error:  # the database of the tokens
-            response = to_client_error(error)
-            if response is error:
-                raise
-            await response_to(response)(scope, receive, send)
             return
         await self.app(scope, receive, send)
 

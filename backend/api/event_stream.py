@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mxd.backend.errors import ClientGoneError, error_body, status_and_code, to_client_error, to_json_bytes
+from mxd.backend.errors import ClientGoneError, answer_to, to_json_bytes
 from mxd.backend.schemas.base import ErrorEvent
 
 log = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, No
             finished, upcoming = upcoming, None
             failed = finished.exception()
             if failed is not None:
-                error = to_client_error(failed)
-                if status_and_code(error)[0] == HTTPStatus.INTERNAL_SERVER_ERROR:
-                    log.error("A stream has failed", exc_info=error)
-                yield encode("error", ErrorEvent(error=error_body(error)))
+                status, body, _ = answer_to(failed)
+                if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+                    log.error("A stream has failed", exc_info=failed)
+                yield encode("error", ErrorEvent(error=body))
                 return
             together = finished.result()
             if together is None:

@@ -53,7 +53,10 @@ class OpenAIRoute(APIRoute):
             except (RequestValidationError, ValidationError) as error:
                 return invalid_request(error)
             except (UserError, errors.Coded, DBAPIError) as error:
-                return known_error(error)
+                status, body, headers = errors.answer_to(error)
+                if status == 500:
+                    raise
+                return openai_error(status, body.code, body.message, headers)
 
         return with_errors
 
@@ -68,16 +71,6 @@ def invalid_request(error: RequestValidationError | ValidationError) -> JSONResp
     message = str(problem["msg"]) if is_unsupported else f"Invalid value of {param or 'the body'}: {problem['msg']}."
     code = "unsupported_parameter" if is_unsupported else "invalid_value"
     return openai_error(400, code, message, param=param)
-
-
-def known_error(error: Exception) -> JSONResponse:
-    """Return the response to an error that clients can cause, with a Retry-After header if retrying helps."""
-    response = errors.to_client_error(error)
-    status, code = errors.status_and_code(response)
-    if response is error and isinstance(error, DBAPIError) and status >= 500:
-        raise error  # a defect: logged, and answered with status 500
-    retry = errors.response_to(response).headers.get("retry-after")
-    return openai_error(status, code, errors.error_body(response).message, {"Retry-After": retry} if retry else None)
 
 
 def openai_error(
