@@ -7,8 +7,7 @@ they call, because PyTorch takes seconds to import and browsing does not need it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from threading import Event
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mxd.trainer.config import AblationConfig, ContrastConfig, Edit, SteeringConfig, StrengthSweepConfig
@@ -38,14 +37,6 @@ if TYPE_CHECKING:
     from mxd.trainer.storage.run import Run
 
 
-OnProgress = Callable[[int, int, str], None]
-"""Called with the steps done, their total, and a note."""
-
-
-def no_progress(_done: int, _total: int, _note: str) -> None:
-    """Report nothing."""
-
-
 class CompletionConfig(SteeringConfig):
     """A steered text without its baseline. It also ends where the language model's context does."""
 
@@ -66,13 +57,8 @@ class JobContext:
     runs: Sequence[Run]
     prompt_tokens: int
     """The server's limit on the length of a prompt, in tokens."""
-    cancelled: Event
-    """Set when the client no longer waits for the result."""
-
-    @property
-    def callbacks(self) -> Callbacks:
-        """Callbacks that cancel a long task once the client has disconnected."""
-        return Callbacks(is_cancelled=self.cancelled.is_set)
+    callbacks: Callbacks
+    """Cancels a long task once the client has disconnected."""
 
     def token_ids(self, text: str) -> list[int]:
         """Token ids of a text with the start token. The jobs pass these on, so that it is tokenised once."""
@@ -129,21 +115,18 @@ def expert_map(context: JobContext, expert: int) -> ExpertMap:
     return expert_map(context.language_model, context.runs[0], expert)
 
 
-def trace(context: JobContext, config: CircuitConfig, on_progress: OnProgress = no_progress) -> Circuit:
+def trace(context: JobContext, config: CircuitConfig) -> Circuit:
     from mxd.trainer.analysis.circuits.tracing import trace
 
-    callbacks = replace(context.callbacks, on_progress=on_progress)
-    return trace(context.language_model, context.runs, config, callbacks, context.token_ids(config.prompt))
+    ids = context.token_ids(config.prompt)
+    return trace(context.language_model, context.runs, config, context.callbacks, ids)
 
 
-def check_circuit(
-    context: JobContext, config: CircuitConfig, circuit: Circuit, on_progress: OnProgress = no_progress
-) -> CircuitCheck:
+def check_circuit(context: JobContext, config: CircuitConfig, circuit: Circuit) -> CircuitCheck:
     from mxd.trainer.analysis.circuits.checking import check
 
-    callbacks = replace(context.callbacks, on_progress=on_progress)
     ids = context.token_ids(config.prompt)
-    return check(context.language_model, context.runs, config, circuit, callbacks, ids)
+    return check(context.language_model, context.runs, config, circuit, context.callbacks, ids)
 
 
 def ablate(

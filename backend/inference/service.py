@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import replace
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -25,7 +25,7 @@ from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.run import Run
-from mxd.trainer.utils.callbacks import Steps
+from mxd.trainer.utils.callbacks import Callbacks, Steps
 
 if TYPE_CHECKING:
     from mxd.trainer.inference.units import Units
@@ -135,7 +135,7 @@ class InferenceService:
                 raise
             except UserError as error:
                 raise UnusableRunError(f"Run '{run.name}' cannot be used: {error}") from error
-        return JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
+        return JobContext(language_model, runs, self._settings.prompt_tokens, Callbacks(is_cancelled=cancelled.is_set))
 
     def _worker(self, run: Run) -> ModelWorker:
         source, settings = run.language_model_source, self._settings
@@ -193,15 +193,17 @@ class InferenceService:
 async def progress_steps(
     live: InferenceService, runs: Sequence[str], job: Callable[..., Result], *args: Any
 ) -> AsyncGenerator[tuple[int, int] | Result, None]:
-    """Yield the progress, (steps done, total), of a job with ``on_progress``, then its result. Closing the generator
-    cancels the job."""
+    """Yield the progress of a job, (steps done, total), then its result. Closing the generator cancels the job."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[tuple[int, int] | None]()
 
     def report(done: int, total: int, _note: str) -> None:
         with suppress(RuntimeError):  # the event loop may have ended; then no client waits
             loop.call_soon_threadsafe(queue.put_nowait, (done, total))
 
-    working = asyncio.ensure_future(live.submit(runs, partial(job, on_progress=report), *args))
+    def reporting(context: JobContext) -> Result:
+        return job(replace(context, callbacks=replace(context.callbacks, on_progress=report)), *args)
+
+    working = asyncio.ensure_future(live.submit(runs, reporting))
     working.add_done_callback(lambda _: queue.put_nowait(None))
     try:
         while (progress := await queue.get()) is not None:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, save_labelled, text_documents
-from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of
+from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, on_disk
 from mxd.api.loading import database_url, own_data_folder, resolve_medians
 from mxd.api.models import Edits, parse_edits, unchanged
 from mxd.api.training import open_like_training, progress_bar
@@ -85,7 +85,7 @@ def index(
     Raises:
         UserError: the dataset is too short, or another process is indexing the run.
     """
-    layer = _on_disk(run)
+    layer = on_disk(run)
     source, keywords = open_like_training(layer, dataset, tokens, settings)
     config = IndexConfig.from_keywords(source._asdict(), keywords)
     with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
@@ -125,7 +125,7 @@ def evaluate(
         UserError: the dataset is too short, or the run was trained on it.
     """
     layer = as_layer(run)
-    _on_disk(Layer(layer.run) if isinstance(run, Layer) else layer)
+    on_disk(Layer(layer.run) if isinstance(run, Layer) else layer)
     settings = {"k": layer.changed_k, **settings}
     source, keywords = open_like_training(layer, dataset, tokens, settings)
     config = EvaluateConfig.from_keywords(source._asdict(), keywords)
@@ -170,7 +170,7 @@ def ablate(
     Raises:
         UserError: the run is not indexed, or has no examples of a chosen expert.
     """
-    layer, config = _on_disk(run), AblationConfig.from_keywords({"experts": tuple(experts)}, settings)
+    layer, config = on_disk(run), AblationConfig.from_keywords({"experts": tuple(experts)}, settings)
     with (
         opened(database_url(layer.run, database)) as engine,
         language_model_of(layer, model, tokenizer) as wrapped,
@@ -212,7 +212,7 @@ def recurrence(
     Raises:
         UserError: the runs are of different layers or models, or the dataset is too short.
     """
-    layer, compared = _on_disk(run), [_on_disk(each).run for each in _several(others)]
+    layer, compared = on_disk(run), [on_disk(each).run for each in _several(others)]
     source, keywords = open_like_training(layer, dataset, tokens, settings)
     config = RecurrenceConfig.from_keywords(source._asdict(), keywords)
     with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
@@ -251,7 +251,7 @@ def probe(
     Raises:
         UserError: the labelled texts cannot be used.
     """
-    layer = _on_disk(run)
+    layer = on_disk(run)
     path = labels if isinstance(labels, str | Path) else save_labelled(labels, own_data_folder(layer.run))
     config = ProbeConfig.from_keywords({"labels": str(path)}, settings)
     with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
@@ -299,7 +299,7 @@ def contrast(
 
 def _named(name: str, dataset: Dataset, config: ContrastConfig) -> NamedText:
     if isinstance(dataset, str | Path):
-        return text_of_file(TextConfig(dataset=str(dataset)), config.seed)
+        dataset = TextConfig(dataset=str(dataset))
     if isinstance(dataset, TextConfig):
         return text_of_file(dataset, config.seed)
     rows: Iterable[Any] = dataset
@@ -443,14 +443,6 @@ def _several(runs: AnyRun | Sequence[AnyRun]) -> Sequence[AnyRun]:
     return runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
 
 
-def _on_disk(run: AnyRun) -> Layer:
-    """The layer, if the files of its run hold it as it is: the database and other programs read those."""
-    layer = as_layer(run)
-    if isinstance(run, Layer):
-        run.check_saved()
-    return layer
-
-
 def _whole(run: AnyRun) -> Layer:
     """The layer, if it has the K of its run, which cannot be changed here."""
     layer = as_layer(run)
@@ -511,7 +503,7 @@ def export(
         return sorted(path for path in target.rglob("*") if path.is_file())
     if len(layers) > 1:
         raise UserError(f"format={format!r} exports one run at a time. Pass one run.")
-    layer = _on_disk(layers[0])
+    layer = on_disk(layers[0])
     with opened(database_url(layer.run, database)) as engine:
         if format in get_args(VectorFormat):
             check_vectors(layer.run, format, experts, target)  # type: ignore[arg-type]
@@ -541,7 +533,7 @@ def pack(run: AnyRun, file: str | Path | None = None, *, database: str | None = 
     Raises:
         UserError: the file exists, or the run is not in the database.
     """
-    layer = _on_disk(run)
+    layer = on_disk(run)
     target = Path(f"{layer.name}.mxd") if file is None else Path(file).expanduser()
     with (
         opened(database_url(layer.run, database)) as engine,

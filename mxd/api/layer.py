@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -116,18 +116,13 @@ class Layer(nn.Module):
         """
         return self.run.save_pretrained(folder, changed=self.core if self._differs_from_files() else None)
 
-    def check_saved(self) -> Run:
-        """Return the run of the layer, for what reads its files or writes to its records.
-
-        Raises:
-            UserError: the layer was changed since.
-        """
+    def check_saved(self) -> None:
+        """Check that the files of the run hold the layer as it is: the database and other programs read those."""
         if self._differs_from_files():
             raise UserError(
                 f"This layer is not the one that run '{self.name}' has on disk: its weights or its K differ. Save it "
                 "with layer.save_pretrained(folder), and pass mxd.load(folder)."
             )
-        return self.run
 
     def _differs_from_files(self) -> bool:
         stored, own = load_layer(self.run.weights_folder), self.core.state_dict()
@@ -272,7 +267,7 @@ class Layer(nn.Module):
             UserError: there is no such expert, an edit has an unknown form or names another run, or the layer does not
                 fit the model.
         """
-        return Attachment(_spliced(self, model, edits, mode))
+        return _spliced(self, model, edits, mode)
 
     @speaks_python
     def replace(self, model: Any) -> Attachment:
@@ -281,7 +276,7 @@ class Layer(nn.Module):
         Raises:
             UserError: the layer does not fit the model.
         """
-        return Attachment(_spliced(self, model, {}, "replace"))
+        return _spliced(self, model, {}, "replace")
 
     @speaks_python
     def attach(self, model: Any, edits: Edits | None = None, *, mode: SteeringMode = "replace") -> Attachment:
@@ -297,9 +292,9 @@ class Layer(nn.Module):
         block = architecture_of(self, model).block(self.index)
         if SUBMODULE in dict(block.named_children()):
             raise UserError(f"Layer {self.index} of the model already has an attached layer. Detach that one first.")
-        stack = _spliced(self, model, edits or {}, mode)
+        attached = _spliced(self, model, edits or {}, mode)
         block.add_module(SUBMODULE, self)
-        stack.callback(delattr, block, SUBMODULE)
+        attached.callback(delattr, block, SUBMODULE)
         # The model, and those inside of it, such as its base model.
         for module in model.modules():
             if isinstance(module, Layer) or not hasattr(type(module), "save_pretrained"):
@@ -307,8 +302,8 @@ class Layer(nn.Module):
             guard = vars(module).setdefault("save_pretrained", models.GuardedSave(module))
             if isinstance(guard, models.GuardedSave):
                 guard.attached += 1
-                stack.callback(guard.release)
-        return Attachment(stack)
+                attached.callback(guard.release)
+        return attached
 
     @speaks_python
     def find(
@@ -516,6 +511,13 @@ def as_layer(run: AnyRun) -> Layer:
     return Layer(run) if isinstance(run, Run) else load(run)
 
 
+def on_disk(run: AnyRun) -> Layer:
+    """Return the layer as the files of its run hold it."""
+    if isinstance(run, Layer):
+        run.check_saved()
+    return as_layer(run)
+
+
 # ---------------------------------------------------------------- inside a model
 
 
@@ -536,9 +538,9 @@ def language_model_of(
     yield reference.loaded
 
 
-def _spliced(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> ExitStack:
-    """Compute a layer inside ``model`` until the returned stack is closed."""
-    parsed, stack = resolve_medians(layer.run, parse_edits(edits)), ExitStack()
+def _spliced(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attachment:
+    """Compute a layer inside ``model``."""
+    parsed, stack = resolve_medians(layer.run, parse_edits(edits)), Attachment()
     units = units_without_index([layer.run], SteeringConfig(prompt="", edits=parsed))
     plan = edit_plans([layer.run], parsed, units)[layer.index]
     architecture = architecture_of(layer, model)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -106,18 +106,12 @@ def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, 
     return inputs
 
 
-class Attachment(AbstractContextManager["Attachment"]):
+class Attachment(ExitStack):
     """Handle of a layer that computes inside a model. ``detach`` takes it out; so does leaving a ``with`` block."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
 
     def detach(self) -> None:
         """Restore the model exactly. A second call does nothing."""
-        self._stack.close()
-
-    def __exit__(self, *_error: object) -> None:
-        self.detach()
+        self.close()
 
 
 class GuardedSave:

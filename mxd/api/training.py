@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, Source, open_dataset
-from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load
+from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load, on_disk
 from mxd.api.loading import data_folder, database_in, database_url, own_data_folder
 from mxd.api.models import borrowed
 from mxd.backend.api.connections import limited_server
@@ -178,12 +178,9 @@ def finetune(
     Raises:
         UserError: a new run exists and ``resume`` is ``"never"``, two runs are of one layer, or the dataset is short.
     """
-    layers = [as_layer(run) for run in runs]
+    layers = list(map(on_disk, runs))
     if not layers:
         raise UserError("There are no runs to fine-tune. Pass at least one.")
-    for run in runs:
-        if isinstance(run, Layer):
-            run.check_saved()
     parent, folder = layers[0].run, own_data_folder(layers[0].run)
     source, others = open_like_training(layers[0], dataset, tokens, settings)
     config = FinetuneConfig.from_keywords({**source._asdict(), "name": name}, others)

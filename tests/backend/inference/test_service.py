@@ -37,6 +37,7 @@ from mxd.trainer.language_model.kv_cache import GrowableLayer
 from mxd.trainer.language_model.model import LanguageModel, needed_bytes
 from mxd.trainer.language_model.untrusted import template_process
 from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.language_models import ENDLESS_TEMPLATE
 from tests.helpers.runs import World
 
@@ -378,7 +379,7 @@ def steering_request(small_run: Run, ended: Callable[[], None]) -> GenerationReq
     config = SteeringConfig(prompt="the old fox", sampling=Sampling(max_tokens=3, temperature=0))
 
     def prepare(language_model: LanguageModel) -> Generation:
-        return prepare_generation(JobContext(language_model, [small_run], 64, Event()), config, {})
+        return prepare_generation(JobContext(language_model, [small_run], 64, NO_CALLBACKS), config, {})
 
     def deliver(delivery: Delivery) -> None:
         assert not isinstance(delivery, BaseException), delivery
@@ -414,7 +415,7 @@ def test_memory_is_returned_after_a_large_batch_only(small_run: Run, monkeypatch
 def test_a_sweep_reports_each_strength_and_stops_between_two(small_run: Run) -> None:
     edits = (Edit(expert=1, mode="add", strength=1.0),)
     config = StrengthSweepConfig(prompt="the old fox", edits=edits, strengths=(0, 1, 2))
-    context = JobContext(LanguageModel.load(small_run.language_model_source, "cpu"), [small_run], 64, Event())
+    context = JobContext(LanguageModel.load(small_run.language_model_source, "cpu"), [small_run], 64, NO_CALLBACKS)
     deliveries: list[Delivery] = []
 
     def deliver(delivery: Delivery) -> None:
