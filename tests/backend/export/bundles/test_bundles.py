@@ -49,8 +49,8 @@ WITH_PATHS = tuple(f"database/{name}.jsonl" for name in ("indexes", "evaluations
 
 def test_a_packed_run_unpacks_unchanged(world: World, bundle: Path, tmp_path: Path) -> None:
     opened = tmp_path / "opened"
-    name = unpack(bundle, opened, "elsewhere/tiny")
-    assert (name, Run.load("small", opened).config.language_model) == ("small", "elsewhere/tiny")
+    run = unpack(bundle, opened, "elsewhere/tiny")
+    assert (run, Run.load("small", opened).config.language_model) == ("small", "elsewhere/tiny")
     filled = 0
     for name, table in TABLES.items():
         found, wanted = table_rows(opened, table), table_rows(world.data, table)
@@ -66,7 +66,7 @@ def test_a_packed_run_unpacks_unchanged(world: World, bundle: Path, tmp_path: Pa
     assert "'dataset': 'held.jsonl'" in str(table_rows(opened, TABLES["database/measurements.jsonl"]))
     assert any(isinstance(value, dict) and value.get("language_model") == "lm" for value in evaluated)
     assert filled >= 10, "a test of empty tables would say nothing"
-    assert unpack(bundle, opened, None) == name, "the second time nothing is done"
+    assert unpack(bundle, opened, None) == run, "the second time nothing is done"
 
 
 def test_times_of_another_zone_are_converted(bundle: Path, tmp_path: Path) -> None:
