@@ -176,7 +176,7 @@ MAX_DOWNLOADS = 4
 
 
 class Services:
-    """What routes use, created once at start-up."""
+    """Services of all routes, created once at start-up."""
 
     def __init__(self, settings: Settings) -> None:
         """Open the database, so that its errors appear at start-up, as UserError."""
