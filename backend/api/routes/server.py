@@ -1,16 +1,14 @@
 """The server itself: sign-in, health, figures and downloads."""
 
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
-from starlette.background import BackgroundTask
 from starlette.responses import FileResponse
-from starlette.types import Receive, Scope, Send
 
 from mxd.backend.api.dependencies import COOKIE, MAX_DOWNLOADS, RunName, ServicesDep, token_from
 from mxd.backend.database.annotations import labels_stamp
@@ -106,37 +104,24 @@ def figure(name: FigureName, services: ServicesDep, run: OfRun = None) -> Respon
 BUSY_SECONDS = 30.0
 
 
-class BundleResponse(FileResponse):
-    """A file whose background task also runs if sending it fails."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        background, self.background = self.background, None
-        assert background is not None
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await background()
-
-
-@router.get("/runs/{run}/bundle", response_class=FileResponse, responses={200: {"content": {"application/zip": {}}}})
-def bundle(run: RunName, services: ServicesDep) -> FileResponse:
-    """The file of ``mxd export --format mxd``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
-    with reading(services.database) as session:
-        find_run(session, run)
+def download_folder(run: RunName, services: ServicesDep) -> Iterator[Path]:
+    """Yield a folder for a file until it has been sent, or its client has left."""
+    with services.reading(run):
+        pass
     # Downloads that their clients do not read would fill the disk.
     if not services.downloads.acquire(blocking=False):
         raise BusyError(f"{MAX_DOWNLOADS} downloads are in progress. Try again in a moment.", BUSY_SECONDS)
-    folder = Path(mkdtemp(prefix="mxd-bundle-"))
-
-    def end() -> None:
-        rmtree(folder, ignore_errors=True)
+    try:
+        with TemporaryDirectory(prefix="mxd-bundle-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+    finally:
         services.downloads.release()
 
+
+@router.get("/runs/{run}/bundle", response_class=FileResponse, responses={200: {"content": {"application/zip": {}}}})
+def bundle(run: RunName, services: ServicesDep, folder: Annotated[Path, Depends(download_folder)]) -> FileResponse:
+    """The file of ``mxd export --format mxd``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
     path = folder / f"{run}.mxd"
-    try:
-        with reading(services.database) as session:
-            pack(session, services.runs.run(run).run, path, NO_CALLBACKS)
-    except BaseException:
-        end()
-        raise
-    return BundleResponse(path, media_type="application/zip", filename=path.name, background=BackgroundTask(end))
+    with reading(services.database) as session:
+        pack(session, services.runs.run(run).run, path, NO_CALLBACKS)
+    return FileResponse(path, media_type="application/zip", filename=path.name)

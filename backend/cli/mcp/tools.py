@@ -44,22 +44,14 @@ class Api:
     async def get(self, path: str, **query: Any) -> Any:
         """Return the answer of an endpoint; parameters that are None are left out."""
         given = {name: value for name, value in query.items() if value is not None}
-        return (await self._request("GET", path, params=given)).json()
+        return (await self.request("GET", path, params=given)).json()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a body and return the answer."""
-        return (await self._request("POST", path, json=dict(body))).json()
-
-    async def patch(self, path: str, body: Mapping[str, Any]) -> None:
-        """Send a body to an endpoint without an answer."""
-        await self._request("PATCH", path, json=dict(body))
+        return (await self.request("POST", path, json=dict(body))).json()
 
     async def events(self, path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Send a body and return the data of all events of the answer.
-
-        Raises ToolError if the stream ends with an error.
-        """
-        text = (await self._request("POST", path, json=dict(body))).text
+        """Send a body and return the data of all events of the answer."""
+        text = (await self.request("POST", path, json=dict(body))).text
         # Not splitlines(), which also splits at U+2028 and others that JSON does not escape.
         lines = (line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: "))
         events: list[dict[str, Any]] = [json.loads(line) for line in lines]
@@ -67,7 +59,7 @@ class Api:
             raise ToolError(events[-1]["error"]["message"])
         return events
 
-    async def _request(self, method: str, path: str, **more: Any) -> httpx2.Response:
+    async def request(self, method: str, path: str, **more: Any) -> httpx2.Response:
         try:
             response = await self._client.request(method, f"/api{path}", **more)
         except httpx2.TransportError as error:
@@ -83,10 +75,7 @@ class Api:
 
 @asynccontextmanager
 async def api_in_process(settings: Settings) -> AsyncIterator[Api]:
-    """The API on a data folder, without a port.
-
-    Raises UserError if the database cannot be opened.
-    """
+    """The API on a data folder, without a port."""
     from mxd.backend.api.app import create_app
 
     app = create_app(settings.model_copy(update={"access": "open"}))
@@ -417,14 +406,14 @@ class Tools:
         self, run: RunName, expert: ExpertId, label: Annotated[str, Field(min_length=1, max_length=200)]
     ) -> Answer:
         """Set the label of an expert, in place of an earlier one."""
-        await self._api.patch(f"/runs/{run}/experts/{expert}", {"label": label})
+        await self._api.request("PATCH", f"/runs/{run}/experts/{expert}", json={"label": label})
         return Answer(result={"expert": expert, "label": label}, control=NO_CONTROL, sample={"labels": 1})
 
     async def note_on_expert(
         self, run: RunName, expert: ExpertId, note: Annotated[str, Field(min_length=1, max_length=10_000)]
     ) -> Answer:
         """Set the note on an expert, such as the evidence for its label, in place of an earlier one."""
-        await self._api.patch(f"/runs/{run}/experts/{expert}", {"note": note})
+        await self._api.request("PATCH", f"/runs/{run}/experts/{expert}", json={"note": note})
         return Answer(result={"expert": expert, "note": note}, control=NO_CONTROL, sample={"notes": 1})
 
     async def save_session(
