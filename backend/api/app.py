@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
@@ -26,7 +26,7 @@ from mxd.backend.api.middleware import (
     SecurityHeadersMiddleware,
 )
 from mxd.backend.api.routes import experts, openai, routing, runs, server, snapshots, steering
-from mxd.backend.api.static_files import docs_page, frontend
+from mxd.backend.api.static_files import Frontend, docs_page
 from mxd.backend.database.engine import size_in_bytes
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse
 from mxd.backend.settings import Settings
@@ -43,7 +43,7 @@ def create_app(settings: Settings) -> FastAPI:
     services = Services(settings)
     app = build_api(services.metrics, settings.body_bytes)
     app.state.services = services
-    app.router.routes.append(frontend(settings.frontend))
+    app.router.routes.append(Frontend(settings.frontend))
     return app
 
 
@@ -73,7 +73,7 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
         services: Services = request.app.state.services
         services.metrics.inference.set(services.inference.num_active)
         services.metrics.database.set(size_in_bytes(services.database))
-        return Response(services.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     app.add_api_route("/metrics", metrics_page, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", lambda: "ok", include_in_schema=False, response_class=PlainTextResponse)

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -141,9 +141,6 @@ class Metrics:
         )
         self.inference = Gauge("mxd_live_requests", "Routing and steering at work or waiting.", registry=self.registry)
         self.database = Gauge("mxd_database_bytes", "Bytes of the database on disk.", registry=self.registry)
-
-    def page(self) -> bytes:
-        return generate_latest(self.registry)
 
 
 class MetricsMiddleware:

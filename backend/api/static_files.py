@@ -24,13 +24,11 @@ NOT_BUILT_PAGE = (
 COMPRESSED = {"br": ".br", "gzip": ".gz"}
 
 
-def frontend(folder: Path) -> Mount:
-    """Serve the frontend at ``/``, for everything except the API."""
-    return _AllButApi("/", app=_Files(folder), name="frontend")
+class Frontend(Mount):
+    """The frontend at ``/``. Unknown addresses and wrong methods of the API are left to the API."""
 
-
-class _AllButApi(Mount):
-    """A mount at ``/`` that leaves unknown addresses and wrong methods of the API to the API."""
+    def __init__(self, folder: Path) -> None:
+        super().__init__("/", app=_Files(folder), name="frontend")
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope.get("path", "").startswith("/api/"):

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.report_text import cell, expert_page, fixed, last_part, plural, run_page, signed, unit_name
+from mxd.backend.queries.report_text import cell, fixed, last_part, page, plural, run_page, signed, unit_name
 from mxd.backend.schemas.runs import Cell, Head, Row, Section, SectionFigure, Table
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
 from mxd.trainer.evaluation.benchmark_results import Benchmark
@@ -91,6 +91,8 @@ def _probe_sections(run: RunRecord, record: ProbeRecord) -> tuple[Section, Secti
         axis="table",
         reference=0,
     )
+    best = {name: found["expert"] for name, found in classes.items()}
+    links = {name: f"[{expert}]({page(f'experts/{expert}', run.name)})" for name, expert in best.items()}
     scores = tuple(
         Table(
             key=metric,
@@ -106,9 +108,7 @@ def _probe_sections(run: RunRecord, record: ProbeRecord) -> tuple[Section, Secti
                         cell(
                             _score(kinds[kind][name], units, metric),
                             partial(fixed, digits=3),
-                            note=f"[{found['expert']}]({expert_page(found['expert'], run.name)})"
-                            if (kind, units) == COLUMNS[0][:2]
-                            else "",
+                            note=links[name] if (kind, units) == COLUMNS[0][:2] else "",
                         )
                         for kind, units, _ in COLUMNS
                     ),

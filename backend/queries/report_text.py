@@ -101,7 +101,3 @@ def run_page(run: str) -> str:
 
 def page(name: str, run: str, **query: str) -> str:
     return f"/{name}?{urlencode({'run': run, **query})}"
-
-
-def expert_page(expert: int, run: str) -> str:
-    return page(f"experts/{expert}", run)

@@ -36,11 +36,6 @@ SHORT = {"layer": "l", "method": "", "num_experts": "n", "k": "k", "init": "", "
 """Setting that a sweep may vary -> prefix of its value in run names."""
 
 
-def combinations(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return one mapping per combination. The last setting varies fastest."""
-    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
-
-
 def run_name(pattern: str, values: Mapping[str, Any], varied: Sequence[str]) -> str:
     """Return ``pattern`` with its ``{setting}`` placeholders filled in, followed by the varied settings it lacks."""
     spellings = {setting.replace("_", "-"): setting for setting in SHORT} | {setting: setting for setting in SHORT}
@@ -377,7 +372,8 @@ class TrainCommand(ModelCommand):
     def configs(self, data: Path) -> list[TrainConfig]:
         """Return one config per run of the sweep, or the settings of the run to resume with the flags given now."""
         swept = {name: self.flags[name] for name in SHORT if name in self.flags}
-        chosen = combinations(swept)
+        # One mapping per combination; the last setting varies fastest.
+        chosen = [dict(zip(swept, values, strict=True)) for values in product(*swept.values())]
         saved = self._saved(data) if self.resume and len(chosen) == 1 else None
         if saved is not None:
             given = nest(self.config_class, self._flags(chosen[0]))
