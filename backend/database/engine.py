@@ -105,12 +105,10 @@ class DatabaseVersion:
         self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._lock = Lock()
         self._observer: PoolProxiedConnection | None = None
-        self.is_quick = engine.dialect.name == "sqlite" and bool(engine.url.database)
-        """True if ``now`` takes microseconds, without a round trip to a server."""
 
     def now(self) -> Hashable:
         """Return a value that changes with every commit of any process."""
-        if self.is_quick:
+        if self._engine.dialect.name == "sqlite" and self._engine.url.database:
             with self._lock:
                 if self._observer is None:
                     # data_version counts the commits of other connections, so this one must never write.

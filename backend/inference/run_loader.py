@@ -46,24 +46,20 @@ COMPUTE_MODULES = (
 """Modules that the first routing, prediction or steering needs."""
 
 
-def import_compute_modules() -> None:
-    """Import ``COMPUTE_MODULES``, or wait until another thread has."""
-    with IMPORT_LOCK:
-        for module in COMPUTE_MODULES:
-            import_module(module)
+def import_compute_modules(stop: Event | None = None) -> None:
+    """Import ``COMPUTE_MODULES``, or wait until another thread has; end early once ``stop`` is set."""
+    for module in COMPUTE_MODULES:
+        if stop is None or not stop.is_set():
+            with IMPORT_LOCK:
+                import_module(module)
 
 
 def preload_compute_modules(after_seconds: float, stop: Event) -> None:
     """Import ``COMPUTE_MODULES`` after a delay, unless ``stop`` is set before. Freezes the imported objects for the
     garbage collector. A full collection would take half a second otherwise, during which no request is answered."""
-    delay = after_seconds
-    for module in COMPUTE_MODULES:
-        if stop.wait(delay):
-            return
-        with IMPORT_LOCK:
-            import_module(module)
-        delay = 0.0
-    gc.freeze()
+    if not stop.wait(after_seconds):
+        import_compute_modules(stop)
+        gc.freeze()
 
 
 MIN_PREFIX_LENGTH = 3
