@@ -159,11 +159,9 @@ def list_sessions(run: RunName, services: ServicesDep) -> bodies.SessionList:
     """Saved sessions of a run, newest first."""
     with reading(services.database) as session:
         find_run(session, run)
-        records = notes.sessions_of(session, run)
-        read = ((record, _saved(record)) for record in records)
-        return bodies.SessionList(
-            sessions=tuple(bodies.SessionSummary(**_fields(record, saved)) for record, saved in read if saved)
-        )
+        read = ((record, _saved(record)) for record in notes.sessions_of(session, run))
+        sessions = tuple(bodies.SessionSummary(**_fields(record, saved)) for record, saved in read if saved)
+    return bodies.SessionList(sessions=sessions)
 
 
 @router.post("/runs/{run}/sessions", status_code=201)
@@ -190,14 +188,12 @@ def showcase(services: ServicesDep) -> bodies.HomeShowcase:
     except ValidationError as error:
         raise UserError(f"{SHOWCASE_FILE} in {services.settings.data} is damaged: {error}. Delete it.") from error
     with reading(services.database) as session:
-        for record in notes.sessions_of(session, stored.run):
-            if record.name == stored.session and _saved(record):
-                opened = _opened(session, services.runs, record)
-                if not opened.changed:
-                    return bodies.HomeShowcase(
-                        showcase=bodies.Showcase(session=opened, title=stored.title, texts=stored.texts)
-                    )
-    return bodies.HomeShowcase(showcase=None)
+        named = (each for each in notes.sessions_of(session, stored.run) if each.name == stored.session)
+        opened = (_opened(session, services.runs, each) for each in named if _saved(each))
+        found = next((each for each in opened if not each.changed), None)
+    return bodies.HomeShowcase(
+        showcase=found and bodies.Showcase(session=found, title=stored.title, texts=stored.texts)
+    )
 
 
 @router.get("/sessions/{id}")

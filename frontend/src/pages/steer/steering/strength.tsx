@@ -101,7 +101,7 @@ interface ProgressProps {
 function Progress({ progress, strengths }: ProgressProps) {
   const { queue_position: before = 0, texts = [], tokens = 0, total = 0 } = progress ?? {};
   const scored = texts.filter(({ activation }) => activation !== null).length;
-  const writing = total === 0 || tokens < total ? "Generating" : `Scored ${scored} of ${strengths} strengths`;
+  const writing = scored === 0 ? "Generating" : `Scored ${scored} of ${strengths} strengths`;
   return (
     <label className="dim row">
       <span>
