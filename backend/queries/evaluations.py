@@ -184,7 +184,8 @@ def _facts(run: RunRecord, records: Sequence[EvaluationRecord], bits: int | None
                 group=in_units(metric.group, run.method),
                 is_baseline=metric.is_baseline,
                 cells=tuple(
-                    cell(measured, in_unit(metric.unit, measured)) for measured in map(metric.measured, results)
+                    cell(measured, in_unit(metric.unit, measured), note=metric.norm)
+                    for measured in map(metric.measured, results)
                 ),
             )
             for metric, _ in measured_in(results[0])

@@ -5,11 +5,10 @@ difference is the run minus the neighbour. It is a tie if its 95 % interval cont
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -17,9 +16,10 @@ from sqlalchemy.orm import Session
 from mxd.backend.queries.automatic_labels import FEATURES
 from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.probes import BENCHMARK_METRIC, Z95
-from mxd.backend.queries.report_text import cell, method_title, run_page, signed
+from mxd.backend.queries.report_text import cell, method_title, plural, run_page, signed
 from mxd.backend.schemas.runs import Cell, Head, Row, Table
 from mxd.trainer.evaluation.benchmark_results import Benchmark
+from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, IndexRecord, RecurrenceRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Interval
@@ -29,39 +29,80 @@ MIN_EXPERTS = 2
 Outcome = Literal["win", "tie", "lose"]
 
 
-class Mean(NamedTuple):
-    """A mean, with its standard error."""
+MEANS_OVER_EXPERTS = (
+    Metric(
+        "label_score",
+        "Label score",
+        "plain",
+        "balanced accuracy of automatic labels on held-out examples, mean over experts; 0.5 is chance",
+        better="higher",
+        term="automatic_label",
+    ),
+    Metric(
+        "token_entropy",
+        "Token entropy",
+        "plain",
+        "bits of the tokens on which an expert is active",
+        better="lower",
+        term="entropy",
+    ),
+    Metric(
+        "dead_share",
+        "Dead experts",
+        "share",
+        "share of experts that are active on no indexed token",
+        better="lower",
+        term="dead_share",
+    ),
+)
+"""Metrics of the index and of labels. They say how easily experts are described, and depend on the indexed text."""
+RECOVERED, LOSS = "loss_recovered_mean", "loss_increase"
+COMPARED = (
+    *sorted((metric for metric in METRICS if metric.compares_runs), key=lambda it: it.key != RECOVERED),
+    *MEANS_OVER_EXPERTS,
+)
+"""Metrics of the verdict over several runs, the plainest first."""
 
-    value: float
-    standard_error: float
+
+def _mean(value: float, variance: float, count: int) -> Measured:
+    margin = Z95 * math.sqrt(variance / count)
+    return {"value": value, "low": value - margin, "high": value + margin}
 
 
-def means_over_experts(session: Session, run: RunRecord) -> dict[str, Mean]:
-    """Return the token entropy, in bits, and the label score of a run's experts; empty without an index. They say how
-    easily experts are described, and depend on the indexed text and its length."""
+def means_over_experts(session: Session, run: RunRecord) -> dict[str, Measured]:
+    """Return ``MEANS_OVER_EXPERTS`` of a run; empty without an index."""
     if session.get(IndexRecord, run.id) is None:
         return {}
     expert, label = ExpertRecord, AutomaticLabelRecord
     active = (expert.run_id == run.id, expert.active_tokens > 0)
     # Only one labeller, so that runs are comparable. Imported labels have no test examples and no score.
     scored = (label.run_id == run.id, label.labeller == FEATURES, label.test_examples > 0)
-    columns = {"token_entropy": (expert.entropy, active), "label_score": (label.balanced_accuracy, scored)}
+    columns = {"label_score": (label.balanced_accuracy, scored), "token_entropy": (expert.entropy, active)}
     means = {}
+    count = 0
     for key, (column, conditions) in columns.items():
         query = select(func.count(column), func.avg(column), func.avg(column * column)).where(*conditions)
         count, mean, mean_square = session.execute(query).one()
         if count >= MIN_EXPERTS:
-            variance = max(0.0, mean_square - mean**2) * count / (count - 1)
-            means[key] = Mean(mean, math.sqrt(variance / count))
-    return means
+            means[key] = _mean(mean, max(0.0, mean_square - mean**2) * count / (count - 1), count)
+    dead = 1 - count / run.num_experts
+    return means | {"dead_share": _mean(dead, dead * (1 - dead), run.num_experts)}
+
+
+class Compared(NamedTuple):
+    """An evaluated run with its newest result and its metrics by key."""
+
+    run: RunRecord
+    result: Mapping[str, Any]
+    metrics: Mapping[str, Measured]
 
 
 class Evidence(NamedTuple):
     """Sources of the answers."""
 
     session: Session
-    own: RunRecord
-    others: Sequence[RunRecord]
+    own: Compared
+    others: Sequence[Compared]
     """Other evaluated runs of the same MLP."""
     benchmark: Benchmark | None
 
@@ -72,32 +113,39 @@ Differences = Mapping[str, Interval]
 
 def _losses(evidence: Evidence) -> Differences:
     session, own, others, _ = evidence
-    found = {other.name: loss_difference(session, own, other) for other in others}
+    found = {other.run.name: loss_difference(session, own.run, other.run) for other in others}
     return {name: difference[0] for name, difference in found.items() if difference is not None}
 
 
-def _of_means(means: Callable[[RunRecord], Mean | None], evidence: Evidence) -> Differences:
-    """Differences of means that do not depend on one another."""
-    own, others = means(evidence.own), {other.name: means(other) for other in evidence.others}
+def _of_means(mean: Callable[[Compared], Measured | None], evidence: Evidence) -> Differences:
+    """Differences of means whose errors do not depend on one another, with the interval of Newcombe (1998)."""
+    own, others = mean(evidence.own), {other.run.name: mean(other) for other in evidence.others}
     found = {}
     for name, other in others.items():
-        if own is not None and other is not None:
-            value = own.value - other.value
-            margin = Z95 * math.hypot(own.standard_error, other.standard_error)
-            found[name] = Interval(value, value - margin, value + margin)
+        if own is None or other is None:
+            continue
+        (value, low, high), (other_value, other_low, other_high) = ends(own), ends(other)
+        below = math.hypot(value - low, other_high - other_value)
+        above = math.hypot(high - value, other_value - other_low)
+        difference = value - other_value
+        found[name] = Interval(difference, difference - below, difference + above)
     return found
 
 
-def _labels(evidence: Evidence) -> Differences:
-    return _of_means(lambda run: means_over_experts(evidence.session, run).get("label_score"), evidence)
+def ends(measured: Measured) -> tuple[float, float, float]:
+    """Return value, low and high; a value without interval is its own ends."""
+    value = measured["value"]
+    assert value is not None
+    low, high = measured.get("low"), measured.get("high")
+    return value, value if low is None else low, value if high is None else high
 
 
 def _recurrence(evidence: Evidence) -> Differences:
-    def mean(run: RunRecord) -> Mean | None:
+    def mean(one: Compared) -> Measured | None:
         found = func.count().filter(RecurrenceRecord.firing_low > RecurrenceRecord.firing_chance)
-        query = select(found, func.count()).where(RecurrenceRecord.run_id == run.id)
+        query = select(found, func.count()).where(RecurrenceRecord.run_id == one.run.id)
         same, count = evidence.session.execute(query).one()
-        return Mean(same / count, math.sqrt(same / count * (1 - same / count) / count)) if count else None
+        return _mean(same / count, same / count * (1 - same / count), count) if count else None
 
     return _of_means(mean, evidence)
 
@@ -107,10 +155,10 @@ def _probes(units: int, evidence: Evidence) -> Differences:
     if evidence.benchmark is None or not evidence.benchmark.scores:
         return {}
     mine = [one for one in evidence.benchmark.differences if one.units == units and one.metric == BENCHMARK_METRIC]
-    first = evidence.benchmark.scores[0].subject
-    if evidence.own.name == first:
+    first, own = evidence.benchmark.scores[0].subject, evidence.own.run.name
+    if own == first:
         return {one.subject: one.mean for one in mine}
-    reverse = next((one.mean for one in mine if one.subject == evidence.own.name), None)
+    reverse = next((one.mean for one in mine if one.subject == own), None)
     return {first: Interval(-reverse.value, -reverse.high, -reverse.low)} if reverse else {}
 
 
@@ -126,8 +174,6 @@ class Question:
     digits: int
     differences: Callable[[Evidence], Differences]
     term: str | None = None
-    worded: str = ""
-    """In a sentence. Default: the title, in lower case."""
 
     def outcome(self, difference: Interval) -> Outcome:
         if difference.low <= 0 <= difference.high:
@@ -135,16 +181,24 @@ class Question:
         return "win" if (difference.value > 0) == (self.better == "higher") else "lose"
 
 
-PROBES = "probes_"
-"""Beginning of the keys of questions on probes."""
-
-
 def questions(benchmark: Benchmark | None) -> tuple[Question, ...]:
-    """Return all questions, the plainest first."""
-    units = benchmark.settings.units if benchmark else ()
+    """Return all questions, the plainest first: metrics that have a better end, probes, and other seeds."""
+    metrics = (
+        Question(
+            key=metric.key,
+            title=metric.title,
+            detail=f"{metric.description}, intervals combined as independent",
+            better=metric.better,
+            digits=4,
+            differences=partial(_of_means, lambda one, key=metric.key: one.metrics.get(key)),  # type: ignore[misc]
+            term=metric.term,
+        )
+        for metric in COMPARED
+        if metric.better and metric.key not in (RECOVERED, LOSS)  # the same as the paired loss
+    )
     probes = (
         Question(
-            key=f"{PROBES}{count}",
+            key=f"probes_{count}",
             title=f"Probes, {count} unit" + "s" * (count > 1),
             detail="ROC-AUC of sparse probes on the data sets of sae-probes, paired by data set",
             better="higher",
@@ -152,7 +206,7 @@ def questions(benchmark: Benchmark | None) -> tuple[Question, ...]:
             differences=partial(_probes, count),
             term="roc_auc",
         )
-        for count in units
+        for count in (benchmark.settings.units if benchmark else ())
     )
     return (
         Question(
@@ -164,15 +218,7 @@ def questions(benchmark: Benchmark | None) -> tuple[Question, ...]:
             differences=_losses,
             term="loss_increase",
         ),
-        Question(
-            key="labels",
-            title="Labels",
-            detail="balanced accuracy of automatic labels on held-out examples, mean over experts",
-            better="higher",
-            digits=4,
-            differences=_labels,
-            term="automatic_label",
-        ),
+        *metrics,
         *probes,
         Question(
             key="recurrence",
@@ -182,7 +228,6 @@ def questions(benchmark: Benchmark | None) -> tuple[Question, ...]:
             digits=3,
             differences=_recurrence,
             term="recurrence",
-            worded="experts found again in another seed",
         ),
     )
 
@@ -201,11 +246,11 @@ class Verdict(NamedTuple):
     """Questions without an answer."""
 
 
-def verdict_of(session: Session, own: RunRecord, others: Sequence[RunRecord], benchmark: Benchmark | None) -> Verdict:
-    """Compare a run with its neighbours: ``others``, and what the benchmark compares it with."""
-    asked = questions(benchmark)
-    evidence = Evidence(session, own, others, benchmark)
-    answers = {question: question.differences(evidence) for question in asked}
+def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchmark | None) -> Verdict:
+    """Compare the first run with its neighbours: the other runs, and what the benchmark compares it with."""
+    evidence = Evidence(session, compared[0], compared[1:], benchmark)
+    own, others = evidence.own.run, [other.run for other in evidence.others]
+    answers = {question: question.differences(evidence) for question in questions(benchmark)}
     titles = _titles(own, others, {name for found in answers.values() for name in found})
     missing = tuple(question.title.lower() for question, found in answers.items() if not found)
     if not titles:
@@ -232,7 +277,7 @@ def verdict_of(session: Session, own: RunRecord, others: Sequence[RunRecord], be
         rows=rows,
         axis=None,
     )
-    return Verdict(_sentence(answers, titles, runs), table, missing)
+    return Verdict(_sentence(answers, titles), table, missing)
 
 
 def _titles(own: RunRecord, others: Sequence[RunRecord], compared: set[str]) -> dict[str, str]:
@@ -255,42 +300,16 @@ def _cell(question: Question, difference: Interval | None) -> Cell | None:
     return found and found.model_copy(update={"outcome": question.outcome(difference)})
 
 
-def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str], runs: Collection[str]) -> str:
-    """Return wins and losses as text. An untrained gate is a control, so that a win against it is not worth a word."""
-    rivals = [name for name, title in titles.items() if title != BASELINES["random gate"]]
-    parts = []
-    for outcome, verb in (("win", "wins"), ("lose", "loses")):
-        by_rivals: defaultdict[tuple[str, ...], list[Question]] = defaultdict(list)
-        for question, found in answers.items():
-            same = tuple(name for name in rivals if name in found and question.outcome(found[name]) == outcome)
-            if same:
-                by_rivals[same].append(question)
-        clauses = [
-            f"in {_subjects(asked)} against {_opponents(names, titles, runs)}" for names, asked in by_rivals.items()
-        ]
-        parts.append(f"it {verb} {joined(clauses)}" if clauses else f"it {verb} in nothing")
-    said = "; ".join(parts)
-    answered = ((question, found[name]) for question, found in answers.items() for name in rivals if name in found)
-    has_ties = any(question.outcome(difference) == "tie" for question, difference in answered)
-    control = "" if len(rivals) == len(titles) else f", apart from the {BASELINES['random gate']},"
-    return f"{said[0].upper()}{said[1:]}." + f" All other comparisons{control} are ties." * has_ties
-
-
-def _subjects(asked: Sequence[Question]) -> str:
-    """Return questions as text, those on probes as one."""
-    units = [question.key.removeprefix(PROBES) for question in asked if question.key.startswith(PROBES)]
-    plain = [question.worded or question.title.lower() for question in asked if not question.key.startswith(PROBES)]
-    return joined([*plain, *([f"probes of {joined(units)} unit{'s' * (units != ['1'])}"] if units else [])])
-
-
-def _opponents(names: Sequence[str], titles: Mapping[str, str], runs: Collection[str]) -> str:
-    """Return neighbours as text, all other runs as one if they have one kind."""
-    kinds = {titles[name].split()[-1] for name in names}
-    if set(names) == set(runs) and len(names) > 1 and len(kinds) == 1:
-        return f"{'both' if len(names) == 2 else 'all'} {kinds.pop()}s"
-    return joined([titles[name] if titles[name] == name else f"the {titles[name]}" for name in names])
-
-
-def joined(words: Sequence[str]) -> str:
-    """Return ``a``, ``a and b`` or ``a, b and c``."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str]) -> str:
+    """Count wins and losses against each rival. An untrained gate is a control, so that it is left out."""
+    clauses, has_ties = [], False
+    for name, title in titles.items():
+        outcomes = [question.outcome(found[name]) for question, found in answers.items() if name in found]
+        wins, losses, count = outcomes.count("win"), outcomes.count("lose"), len(outcomes)
+        if title == BASELINES["random gate"]:
+            continue
+        has_ties |= 0 < wins + losses < count
+        rival = name if name == title else f"the {title}"
+        said = f"wins {wins} and loses {losses} of {plural(count, 'comparison')} with {rival}"
+        clauses.append(said if wins or losses else f"ties all {plural(count, 'comparison')} with {rival}")
+    return f"It {'; it '.join(clauses)}." + " All others are ties." * has_ties if clauses else ""

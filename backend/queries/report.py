@@ -4,7 +4,7 @@ All thresholds and sentences of the verdict are here; pages and reports show the
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -18,17 +18,23 @@ from mxd.backend.queries.evaluations import (
     health_section,
     is_at_its_own_k,
 )
-from mxd.backend.queries.outcomes import means_over_experts, verdict_of
-from mxd.backend.queries.probes import Z95, benchmark_sections, probing_sections, stored_benchmark
+from mxd.backend.queries.outcomes import (
+    COMPARED,
+    MEANS_OVER_EXPERTS,
+    RECOVERED,
+    Compared,
+    ends,
+    means_over_experts,
+    verdict_of,
+)
+from mxd.backend.queries.probes import benchmark_sections, probing_sections, stored_benchmark
 from mxd.backend.queries.report_text import cell, in_unit, method_title, page, plural, rounded, run_page, unit_name
 from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
-from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
+from mxd.trainer.evaluation.evaluation_metrics import Measured, Metric
 from mxd.trainer.language_model.sources import display_name
-from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
     EvaluationRecord,
-    IndexRecord,
     MeasurementRecord,
     RunRecord,
     SteeringStrengthRecord,
@@ -38,46 +44,7 @@ from mxd.trainer.storage.run import runs_folder
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""
 
-
-MEANS_OVER_EXPERTS = (
-    Metric(
-        "label_score",
-        "Label score",
-        "plain",
-        "balanced accuracy of automatic labels on held-out examples, mean over experts; 0.5 is chance",
-        better="higher",
-        term="automatic_label",
-    ),
-    Metric(
-        "token_entropy",
-        "Token entropy",
-        "plain",
-        "bits of the tokens on which an expert is active",
-        better="lower",
-        term="entropy",
-    ),
-)
-"""Metrics of the index and of labels."""
-DEAD_IN_INDEX = Metric(
-    "dead_share",
-    "Dead experts",
-    "share",
-    "share of experts that are active on no indexed token",
-    better="lower",
-    term="dead_share",
-)
-RECOVERED = "loss_recovered_mean"
-EVALUATED = tuple(sorted((metric for metric in METRICS if metric.compares_runs), key=lambda it: it.key != RECOVERED))
-"""Metrics of evaluations, the plainest first."""
 ARROWS = {"lower": "↓ lower is better", "higher": "↑ higher is better"}
-
-
-class Compared(NamedTuple):
-    """An evaluated run with its newest result and its metrics by key."""
-
-    run: RunRecord
-    result: Mapping[str, Any]
-    metrics: Mapping[str, Measured]
 
 
 def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Section, Section]:
@@ -92,10 +59,9 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
         own = sorted((it for it in results if is_at_its_own_k(it)), key=lambda it: bool(it["seen_text"]))
         compared += [Compared(one, result, _metrics(session, one, result)) for result in own[:1]]
     is_evaluated = any(one.run is run for one in compared)
-    compared_runs = [one.run for one in compared] or [run]
-    others = compared_runs[1:]
+    others = compared[1:]
     benchmark, _ = stored_benchmark(data)
-    verdict = verdict_of(session, compared_runs[0], others, benchmark)
+    verdict = verdict_of(session, compared or [Compared(run, {}, {})], benchmark)
     missing = ", ".join((*verdict.missing, "side effects of steering"))
     questions = Section(
         key="verdict",
@@ -121,22 +87,14 @@ def _sentence(run: RunRecord, compared: Sequence[Compared], verdict: str) -> str
     is_alone = len(compared) == 1
     recovered = _recovered(compared[0], is_alone)
     if is_alone:
-        return (
-            f"{recovered}No other run of layer {run.layer} is evaluated, so nothing says what another method would do."
-        )
+        return f"{recovered}It is the only evaluated run of layer {run.layer}, so that nothing can be compared with it."
     return f"{recovered}{verdict or 'No two runs of this layer were measured on the same text.'}"
 
 
 def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
-    found = ((metric.key, metric.measured(result)) for metric in EVALUATED)
-    metrics = {key: measured for key, measured in found if measured is not None and measured["value"] is not None}
-    if session.get(IndexRecord, run.id) is not None:
-        for key, mean in means_over_experts(session, run).items():
-            margin = Z95 * mean.standard_error
-            metrics[key] = {"value": mean.value, "low": mean.value - margin, "high": mean.value + margin}
-        active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
-        metrics[DEAD_IN_INDEX.key] = {"value": 1 - (session.scalar(active) or 0) / run.num_experts}
-    return metrics
+    found = {metric.key: metric.measured(result) for metric in COMPARED if metric not in MEANS_OVER_EXPERTS}
+    found |= means_over_experts(session, run)
+    return {key: measured for key, measured in found.items() if measured is not None and measured["value"] is not None}
 
 
 def _table(compared: Sequence[Compared]) -> Table:
@@ -159,7 +117,7 @@ def _table(compared: Sequence[Compared]) -> Table:
             term=metric.term,
             cells=tuple(cell(one.metrics.get(metric.key), form, is_best=one is best) for one in compared),
         )
-        for metric in (*EVALUATED, *MEANS_OVER_EXPERTS, DEAD_IN_INDEX)
+        for metric in COMPARED
         if any(metric.key in one.metrics for one in compared)
         for best, form in [(_best(compared, metric), in_unit(metric.unit, compared[0].metrics.get(metric.key)))]
     )
@@ -174,19 +132,11 @@ def _best(compared: Sequence[Compared], metric: Metric) -> Compared | None:
     if any(one.metrics[metric.key].get("low") is None for one in measured):
         return None
     sign = -1 if metric.better == "lower" else 1
-    best, *others = sorted(measured, key=lambda one: -sign * _ends(one.metrics[metric.key])[0])
-    _, low, high = _ends(best.metrics[metric.key])
-    ends = [_ends(one.metrics[metric.key]) for one in others]
-    apart = all(high < other_low if sign < 0 else low > other_high for _, other_low, other_high in ends)
+    best, *others = sorted(measured, key=lambda one: -sign * ends(one.metrics[metric.key])[0])
+    _, low, high = ends(best.metrics[metric.key])
+    limits = [ends(one.metrics[metric.key]) for one in others]
+    apart = all(high < other_low if sign < 0 else low > other_high for _, other_low, other_high in limits)
     return best if apart else None
-
-
-def _ends(measured: Measured) -> tuple[float, float, float]:
-    """Value, low and high; a value without interval is its own ends."""
-    value = measured["value"]
-    assert value is not None
-    low, high = measured.get("low"), measured.get("high")
-    return value, value if low is None else low, value if high is None else high
 
 
 def _recovered(own: Compared, is_alone: bool) -> str:
@@ -195,7 +145,7 @@ def _recovered(own: Compared, is_alone: bool) -> str:
     if share is None:  # if it was not measured
         return ""
     interval = f" ({share.interval})" if share.interval else ""
-    low, high = _ends(own.metrics[RECOVERED])[1:]
+    low, high = ends(own.metrics[RECOVERED])[1:]
     part = "most" if low > 0.5 else "less than half" if high < 0.5 else "about half"
     judged = f" replaces {part} of what the MLP does: it" if is_alone else ""
     return f"{own.run.name}{judged} recovers {share.text}{interval} of the loss that removing the MLP costs. "

@@ -62,6 +62,9 @@ MIN_RELATED_SCORE = 0.02
 LABEL_SHARE = 0.5
 """A related word in a label counts as the token that half of the expert's active tokens are."""
 
+TOP_EXAMPLES = 8
+"""Strongest examples of an expert that are compared with the searched words."""
+
 MIN_END_SHARE = 0.05
 """Share of an expert's tokens from which ends of words, such as “ing”, are found beside words that are equal."""
 
@@ -171,27 +174,37 @@ def best_examples(
 
 
 def match_at_peak(row: StoredExample, words: Sequence[str], vocabulary: Vocabulary) -> bool | None:
-    """Return whether one of ``words`` is at the peak of an example, or None if not all are around it. A search document
-    may begin inside a word, as “angers” of “bangers”; here words are whole."""
+    """Return whether one of ``words`` is at the peak of an example, or None if not all are around it."""
     first = max(0, row.position - 2 * SEARCH_MARGIN)
     texts = vocabulary.texts(row.token_ids[first : row.position + SEARCH_MARGIN + 1])
+    around, at_peak = (
+        f" {' '.join(_words_from(token - first, texts))} "
+        for token in (max(0, row.position - SEARCH_MARGIN), row.position)
+    )
+    return at_peak.startswith(tuple(words)) if all(word in around for word in words) else None
 
-    def words_from(token: int) -> str:
-        while token > 0 and is_inside_word(texts[token - 1][-1:], texts[token]):
-            token -= 1
-        return f" {' '.join(split_words(''.join(texts[token:])))} "
 
-    around = words_from(max(0, row.position - SEARCH_MARGIN) - first)
-    if not all(word in around for word in words):
-        return None
-    return words_from(row.position - first).startswith(tuple(words))
+def peak_word(row: StoredExample, vocabulary: Vocabulary) -> str:
+    """Return the whole word at the peak of an example; empty at white space."""
+    first = max(0, row.position - SEARCH_MARGIN)
+    texts = vocabulary.texts(row.token_ids[first : row.position + SEARCH_MARGIN + 1])
+    at_peak = row.position - first
+    return _words_from(at_peak, texts)[0] if split_words(texts[at_peak]) else ""
+
+
+def _words_from(token: int, texts: Sequence[str]) -> list[str]:
+    """Return the words from a token on, with the beginning of its own: a search document may begin inside a word, as
+    “angers” of “bangers”."""
+    while token > 0 and is_inside_word(texts[token - 1][-1:], texts[token]):
+        token -= 1
+    return split_words("".join(texts[token:]))
 
 
 def search(
     session: Session, browsed: BrowsedRun, token_index: TokenIndex, typed: str, limit: int, vocabulary: Vocabulary
 ) -> RunHits:
-    """Return the best matching experts without duplicates: by id, by label, by token, then by example. A shorter list
-    is the beginning of a longer one, so that two pages show the same order."""
+    """Return the matching experts without duplicates: by id, by label, by token, then by example. A shorter list is the
+    beginning of a longer one, so that two pages show the same order."""
     matched: dict[int, Matched] = {}
     number = EXPERT_NUMBER.fullmatch(typed)  # as in ``46`` or ``expert 46``
     if number and int(number[1]) < browsed.record.num_experts:
@@ -220,6 +233,47 @@ def search(
     return RunHits(run=browsed.record.name, words=(), hits=tuple(hits))
 
 
+def closeness_of_words(typed: str) -> dict[str, float]:
+    """Return the words of a query but function words, in lower case, with their relation to it: alone, a word is all
+    of it."""
+    own = [fold(word) for word in words_of(typed) if fold(word) not in FUNCTION_WORDS]
+    return dict.fromkeys(own, 1.0 if len(own) == 1 else 0.5)
+
+
+def with_matches(
+    session: Session, browsed: BrowsedRun, found: RunHits, closeness: Mapping[str, float], vocabulary: Vocabulary
+) -> RunHits:
+    """Return hits with the number of their top examples that fire on a word of ``closeness``, and its mean there."""
+    top = ExampleRecord.bin == 0, ExampleRecord.rank < TOP_EXAMPLES
+    of_experts = among(session, ExampleRecord.expert, [hit.expert for hit in found.hits])
+    matches: defaultdict[int, list[float]] = defaultdict(list)
+    for row in stored_examples(session, [ExampleRecord.run_id == browsed.record.id, of_experts, *top]):
+        matches[row.expert].append(closeness.get(peak_word(row, vocabulary), 0.0))
+    hits = []
+    for hit in found.hits:
+        each = matches[hit.expert]
+        counted = {
+            "top_examples": len(each),
+            "matching_examples": sum(one > 0 for one in each),
+            "closeness": sum(each) / max(1, len(each)),
+        }
+        hits.append(hit.model_copy(update=counted))
+    return found.model_copy(update={"hits": tuple(hits)})
+
+
+def merged(direct: RunHits, related: RunHits) -> RunHits:
+    """Return each expert of two searches once. What its example contains says less than a related word."""
+    hits = {hit.expert: hit for hit in (*direct.hits, *related.hits)}
+    hits |= {hit.expert: hit for hit in direct.hits if hit.matched != "example"}
+    return related.model_copy(update={"hits": tuple(hits.values())})
+
+
+def best_first(hit: SearchHit) -> tuple[bool, bool, int, float]:
+    """Sort key: the expert with the typed number, user labels that contain the text, most matching examples."""
+    is_named = hit.matched == "label" and hit.label is not None and hit.relation is None
+    return hit.matched != "id", not is_named, -hit.matching_examples, -hit.closeness
+
+
 def related_hits(
     browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float], limit: int,
     vocabulary: Vocabulary,
@@ -235,11 +289,8 @@ def related_hits(
     )
     known = list(islice(rare, RELATED_WORDS))
     weights = {token: related[word] for word in known for token in tokens_of[word]}
-    own = [word for word in words_of(typed) if fold(word) not in FUNCTION_WORDS]
-    for word in own:
-        weights |= dict.fromkeys(
-            _beginning_words(vocabulary.exact_matches(word), vocabulary), 1.0 if len(own) == 1 else 0.5
-        )
+    for word, weight in closeness_of_words(typed).items():
+        weights |= dict.fromkeys(_beginning_words(vocabulary.exact_matches(word), vocabulary), weight)
     active = browsed.columns.values["active_tokens"]
     found = {
         expert: (score, _hit(browsed, expert, "related", None, (vocabulary.name(token), share), score))
@@ -283,6 +334,9 @@ def _hit(
         token_share=token and token[1],
         relation=relation,
         example=example,
+        top_examples=0,  # ``with_matches`` counts them
+        matching_examples=0,
+        closeness=0.0,
     )
 
 

@@ -322,6 +322,12 @@ class SearchHit(Schema):
     """Sum over related words of relation to the text, from 0 to 1, times share of active tokens, half in a label."""
     example: Example | None
     """Best matching example, if the text was found in one."""
+    top_examples: int
+    """Number of its strongest examples that were compared with the words, at most 8."""
+    matching_examples: int
+    """Number of those that fire on a searched or related word."""
+    closeness: float
+    """Mean relation of the words on which they fire to the text, from 0 to 1."""
 
 
 SearchBy = Literal["text", "related"]

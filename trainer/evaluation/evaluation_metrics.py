@@ -41,6 +41,8 @@ class Metric:
     """None for a metric that no run should maximise."""
     limit: float | None = None
     """Value beyond which evaluations warn."""
+    norm: str = ""
+    """A good value, or the meaning of an end of the scale."""
     is_baseline: bool = False
     """True for the loss without the run, or without its routing."""
     term: str | None = None
@@ -172,6 +174,7 @@ FAITHFULNESS = _section(
                 headings=("ΔCE", "95 %"),
                 form="+.4f",
                 compares_runs=True,
+                norm="good: near 0",
             ),
             Metric(
                 "perplexity_ratio",
@@ -181,6 +184,7 @@ FAITHFULNESS = _section(
                 "loss",
                 value=lambda result: {end: math.exp(nats) for end, nats in result["loss_increase"].items()},
                 better="lower",
+                norm="good: near 1",
             ),
             Metric(
                 "loss_increase_zeroed",
@@ -223,6 +227,7 @@ FAITHFULNESS = _section(
                     "share",
                     f"1 minus the loss increase divided by that of {kind} ablation",
                     better="higher",
+                    norm="good: near 100 %",
                     term="loss_recovered",
                     headings=("recovered",) if kind == "mean" else (),
                     form=".1%",
@@ -241,6 +246,7 @@ FAITHFULNESS = _section(
                 f"{ABOVE_ALL}",
                 term="routing_share",
                 headings=("routing",),
+                norm="good: near 100 %",
                 form=".2f",
                 limit=0.5,
             ),
@@ -252,6 +258,7 @@ FAITHFULNESS = _section(
                 f"mean-ablating the MLP; {ABOVE_ALL}",
                 term="strict_routing_share",
                 headings=("strict",),
+                norm="good: near 100 %",
                 form=".2f",
                 compares_runs=True,
                 limit=0.5,
@@ -279,6 +286,7 @@ FAITHFULNESS = _section(
                 term="kl",
                 headings=("KL",),
                 compares_runs=True,
+                norm="good: near 0",
             ),
             Metric(
                 "agreement",
@@ -287,6 +295,7 @@ FAITHFULNESS = _section(
                 "share of tokens with the same most probable next token",
                 better="higher",
                 term="top1_agreement",
+                norm="good: near 100 %",
             ),
         ),
         "Same greedy continuation": (
@@ -316,6 +325,7 @@ FAITHFULNESS = _section(
                 term="variance_explained",
                 headings=("explained",),
                 form=".1%",
+                norm="good: near 100 %",
             ),
             Metric(
                 "normalized_mse",
@@ -326,6 +336,7 @@ FAITHFULNESS = _section(
                 term="normalised_mse",
                 headings=("norm. MSE",),
                 compares_runs=True,
+                norm="good: near 0",
             ),
             Metric(
                 "paper_error",
@@ -383,6 +394,7 @@ HEALTH = _section(
                 headings=("inactive",),
                 form=".0%",
                 limit=0.5,
+                norm="good: near 0",
             ),
             Metric(
                 "effective_experts",
@@ -407,6 +419,7 @@ HEALTH = _section(
                 "plain",
                 "inequality of use: 0 if all experts are used equally, 1 if one has all activations",
                 value=_at("health", "load", "gini"),
+                norm="good: near 0",
             ),
             Metric(
                 "max_density",
@@ -415,6 +428,7 @@ HEALTH = _section(
                 "share of tokens of the densest expert",
                 value=_at("health", "load", "max_density"),
                 term="density",
+                norm="good: below 50 %",
             ),
         ),
         "Densest experts": (
@@ -424,6 +438,7 @@ HEALTH = _section(
                 "count",
                 "active on nearly every token",
                 value=_at("shared_expert", "always_on"),
+                norm="good: 0",
             ),
             Metric(
                 "always_on_activation",
@@ -463,6 +478,7 @@ HEALTH = _section(
                 "standard deviation over tokens divided by the mean; 0 is the same mixing on every token",
                 value=_at("health", "mixing_variation"),
                 limit=0.05,
+                norm="good: above 0.05",
             ),
             Metric(
                 "near_duplicates",
@@ -472,6 +488,7 @@ HEALTH = _section(
                 value=_at("health", "near_duplicates", "share"),
                 better="lower",
                 limit=0.05,
+                norm="good: below 5 %",
             ),
             Metric(
                 "nearest_gate",
@@ -479,6 +496,7 @@ HEALTH = _section(
                 "plain",
                 _compared("cosine of gate vectors with the most similar expert"),
                 value=_at("health", "near_duplicates", "gate_median"),
+                norm="1: the same",
             ),
             Metric(
                 "nearest_scaling",
@@ -486,6 +504,7 @@ HEALTH = _section(
                 "plain",
                 _compared("cosine of scaling vectors with the most similar expert"),
                 value=_at("health", "near_duplicates", "scaling_median"),
+                norm="1: the same",
             ),
             Metric(
                 "normalized_rank",
@@ -495,6 +514,7 @@ HEALTH = _section(
                 value=_at("health", "expert_ranks", "normalized_rank"),
                 better="higher",
                 limit=0.95,
+                norm="good: above 0.95",
             ),
             Metric(
                 "stable_rank",
@@ -503,6 +523,7 @@ HEALTH = _section(
                 _of_matrices("effective number of output directions; ", "mean over {}"),
                 value=_at("health", "expert_ranks", "stable_rank"),
                 term="stable_rank",
+                norm="1: one direction",
             ),
             Metric(
                 "min_singular_value",
@@ -510,6 +531,7 @@ HEALTH = _section(
                 "plain",
                 _of_matrices("", "relative to the largest, minimum over {}"),
                 value=_at("health", "expert_ranks", "min_singular_value"),
+                norm="0: rank is lost",
             ),
             Metric(
                 "min_scaling",
@@ -519,6 +541,7 @@ HEALTH = _section(
                     "smallest absolute value in any scaling vector; ", "0 removes an output dimension of the expert"
                 ),
                 value=_at("health", "expert_ranks", "min_scaling"),
+                norm="0: an output is lost",
             ),
         ),
     },

@@ -158,9 +158,10 @@ async def search(
     by: bodies.SearchBy = "text",
     limit: Limit = 20,
 ) -> Response:
-    """Search experts of one or several layers: text in labels, then tokens, then examples, or related words.
+    """Search experts of one or several layers: text in labels, then tokens, then examples.
 
-    By ``related``, plain words are searched by the words that their language model relates to them.
+    By ``related``, also words that their language model relates to the text. Those with most matching examples are
+    first.
     """
     words: Mapping[str, float] = {}
     if by == "related":
@@ -174,11 +175,17 @@ async def search(
             for run in runs:
                 vocabulary, browsed = services.runs.run(run).vocabulary, services.run_cache.of(run)
                 tokens = services.run_cache.tokens(session, browsed)
-                hits.append(
-                    search_queries.related_hits(browsed, tokens, text, words, limit, vocabulary)
-                    if by == "related"
-                    else search_queries.search(session, browsed, tokens, text, limit, vocabulary)
-                )
+                of_run = search_queries.search(session, browsed, tokens, text, limit, vocabulary)
+                closeness = search_queries.closeness_of_words(text)
+                if by == "related":
+                    related = search_queries.related_hits(browsed, tokens, text, words, limit, vocabulary)
+                    of_run = search_queries.merged(of_run, related)
+                    closeness = {word: words[word] for word in related.words} | closeness
+                of_run = search_queries.with_matches(session, browsed, of_run, closeness, vocabulary)
+                if by == "related":
+                    best = sorted(of_run.hits, key=search_queries.best_first)[:limit]
+                    of_run = of_run.model_copy(update={"hits": tuple(best)})
+                hits.append(of_run)
         return hits
 
     return json_response(await run_in_threadpool(found))

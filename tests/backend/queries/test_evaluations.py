@@ -19,10 +19,10 @@ from mxd.backend.cli.main import run
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
+from mxd.backend.queries.outcomes import COMPARED, RECOVERED, Compared, Evidence, questions
 from mxd.backend.queries.outcomes import _sentence as sentence_of_answers
-from mxd.backend.queries.outcomes import questions
 from mxd.backend.queries.probes import roc_auc_interval
-from mxd.backend.queries.report import RECOVERED, Compared, _sentence, _table
+from mxd.backend.queries.report import _sentence, _table
 from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
@@ -177,10 +177,11 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
         assert [cell[end] for end in ("value", "low", "high")] == [paired[end] for end in ("value", "low", "high")]
         outcome = "lose" if paired["low"] > 0 else "win" if paired["high"] < 0 else "tie"
         assert cell["outcome"] == outcome
-        said = re.search(rf"it {outcome}s in [^;]*next-token loss", section["verdict"], re.IGNORECASE)
-        assert (said is not None) == (outcome != "tie"), section["verdict"]
-    outcomes = {cell["outcome"] for row in questioned["rows"] for cell in row["cells"] if cell}
-    assert section["verdict"].endswith("are ties.") == ("tie" in outcomes)
+    outcomes = [[row["cells"][i]["outcome"] for row in questioned["rows"] if row["cells"][i]] for i in range(2)]
+    for found in outcomes:
+        counts = f"wins {found.count('win')} and loses {found.count('lose')} of {len(found)} comparisons with"
+        assert counts in section["verdict"] or f"ties all {len(found)} comparisons with" in section["verdict"]
+    assert section["verdict"].endswith("are ties.") == any(0 < found.count("tie") < len(found) for found in outcomes)
     assert section["intro"] == ["Evaluated on training text, so the numbers are too good: first, batch, second."]
     second = rows(seen, "first", "verdict", 1)["loss_increase"]["cells"][2]
     assert second["value"] == rows(seen, "second", "faithfulness")["loss_increase"]["cells"][0]["value"]
@@ -354,14 +355,33 @@ def test_the_only_run_of_a_layer_is_judged_and_drawn(low: float, part: str) -> N
     alone = [Compared(record, {}, {RECOVERED: {"value": low + 0.1, "low": low, "high": low + 0.2}})]
     said = _sentence(record, alone, "")
     assert said.startswith(f"alone replaces {part} of what the MLP does: it recovers")
-    assert "No other run of layer" in said
+    assert "the only evaluated run of layer 1" in said
     assert _table(alone).axis == "row"
 
 
 def test_a_difference_is_won_on_its_better_side_and_tied_at_zero() -> None:
-    loss, labels, *_ = questions(None)
+    asked = {question.key: question for question in questions(None)}
+    loss, labels = asked["loss"], asked["label_score"]
     for low, high, of_loss, of_labels in ((-2, -1, "win", "lose"), (1, 2, "lose", "win"), (-1, 1, "tie", "tie")):
         found = Interval((low + high) / 2, low, high)
         assert (loss.outcome(found), labels.outcome(found)) == (of_loss, of_labels)
-        said = sentence_of_answers({loss: {"other": found}}, {"other": "transcoder"}, ["other"])
-        assert said.endswith("are ties.") == (of_loss == "tie")
+        said = sentence_of_answers({loss: {"other": found}, labels: {"other": found}}, {"other": "transcoder"})
+        if of_loss == "tie":
+            assert said == "It ties all 2 comparisons with the transcoder."
+        else:
+            assert said == "It wins 1 and loses 1 of 2 comparisons with the transcoder."
+
+
+def test_every_metric_with_a_better_end_and_an_interval_is_counted() -> None:
+    record = RunRecord(name="own", method="mxd", layer=1, k=4)
+    other = RunRecord(name="other", method="transcoder", layer=1, k=4)
+    compared = [metric for metric in COMPARED if metric.better and metric.key not in (RECOVERED, "loss_increase")]
+    assert {"kl", "normalized_mse", "label_score", "token_entropy", "dead_share"} == {each.key for each in compared}
+    measured = {metric.key: {"value": 1.0, "low": 0.7, "high": 1.4} for metric in compared}
+    worse = {metric.key: {"value": 3.0, "low": 2.6, "high": 3.3} for metric in compared}
+    evidence = Evidence(cast("Any", None), Compared(record, {}, measured), [Compared(other, {}, worse)], None)
+    for question in questions(None):
+        if question.key in measured:
+            found = question.differences(evidence)["other"]
+            assert (found.value, found.low, found.high) == pytest.approx((-2.0, -2 - 0.18**0.5, -2 + 0.32**0.5))
+            assert question.outcome(found) == ("win" if question.better == "lower" else "lose")

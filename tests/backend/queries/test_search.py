@@ -1,5 +1,6 @@
 """Finding experts by words, by automatic labels, and those that fire on a passage."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import StoredExample, reading
 from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
-from mxd.backend.queries.search import Firing, match_at_peak, ranked, related_hits
+from mxd.backend.queries.search import Firing, best_first, match_at_peak, merged, ranked, related_hits, with_matches
+from mxd.backend.queries.search import search as search_text
 from mxd.backend.schemas.experts import RunHits
 from mxd.backend.schemas.routing import PassageRequest
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -130,6 +132,35 @@ def test_related_words_find_the_labels_of_users_and_the_experts_that_fire_on_the
     assert [hit.expert for hit in of_tokens.hits][: len(first)] == first
     assert {hit.matched for hit in of_tokens.hits} == {"related"}
     assert {hit.relation for hit in of_tokens.hits[: len(first)]} == {0.25}  # half of the tokens, a relation of 0.5
+
+
+def test_experts_are_sorted_by_how_many_of_their_top_examples_match(client: TestClient) -> None:
+    def peaks(expert: int) -> list[str]:
+        page = client.get(f"{PATH}/experts/{expert}/examples", params={"bin": 0, "limit": 8}).json()["examples"]
+        texts = [("".join(each["tokens"][: each["position"]]), "".join(each["tokens"])) for each in page]
+        spans = ((len(before), re.finditer(r"\w+", text)) for before, text in texts)
+        return [next((w[0] for w in words if w.start() <= at < w.end()), "") for at, words in spans]
+
+    app: Any = client.app
+    services = app.state.services
+    browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary
+    word = next(word for word in peaks(2) if word)
+    with reading(services.database) as session:
+        tokens = services.run_cache.tokens(session, browsed)
+        related = related_hits(browsed, tokens, "of the", {"c": 0.5}, 20, vocabulary)
+        found = merged(search_text(session, browsed, tokens, "fox", 20, vocabulary), related)
+        hits = with_matches(session, browsed, found, {word: 0.5}, vocabulary).hits
+    assert len({hit.expert for hit in hits}) == len(hits)
+    for hit in hits:
+        words = peaks(hit.expert)
+        assert (hit.matching_examples, hit.top_examples) == (words.count(word), len(words))
+        assert hit.closeness == pytest.approx(0.5 * words.count(word) / len(words))
+    assert any(hit.matching_examples for hit in hits)
+    counted = [
+        hit.model_copy(update={"matched": "token", "matching_examples": count, "closeness": closeness})
+        for hit, (count, closeness) in zip(hits, ((1, 0.1), (8, 0.2), (8, 0.9), (0, 0)), strict=False)
+    ]
+    assert [counted.index(hit) for hit in sorted(counted, key=best_first)] == [2, 1, 0, 3][-len(counted) :]
 
 
 def test_a_description_is_searched_with_the_language_model(live_client: TestClient) -> None:

@@ -238,7 +238,7 @@ function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }
           <tbody>
             {group !== "" && (
               <tr className="numbers-group">
-                <th scope="rowgroup" colSpan={columns.length + 1}>
+                <th scope="rowgroup" colSpan={columns.length + (isSingle ? 2 : 1)}>
                   {group}
                 </th>
               </tr>
@@ -250,13 +250,14 @@ function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }
                   <th scope="row">
                     <MetricTitle head={row} />
                   </th>
+                  {isSingle && <td className="dim">{row.cells[0]?.note}</td>}
                   {row.cells.map((cell, i) => (
                     <td key={columns[i]?.key} data-label={isSingle ? undefined : columns[i]?.title}>
                       {cell?.outcome != null && <span className={`outcome ${cell.outcome}`}>{cell.outcome}</span>}
                       <span className="num">{cell?.text ?? "–"}</span>{" "}
                       {cell !== null && (
                         <span className="dim num">
-                          {cell.interval} <LinkedText text={cell.note} />
+                          {cell.interval} {!isSingle && <LinkedText text={cell.note} />}
                         </span>
                       )}
                     </td>

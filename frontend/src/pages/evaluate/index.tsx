@@ -92,6 +92,11 @@ function Report({ run, chapters }: { readonly run: RunSummary; readonly chapters
   const parts = partsOf(chapters);
   const entries = [...open, ...parts, { key: "compare", title: "Compare" }];
   const active = useActivePart(entries.map(({ key }) => key));
+  const { hash } = useLocation();
+  // Only now is the page long enough for it.
+  useEffect(() => {
+    if (hash !== "") document.getElementById(hash.slice(1))?.scrollIntoView({ block: "start" });
+  }, [hash]);
   const content = (sections: readonly Section[]) =>
     sections.map((section) => <SectionView key={section.key} run={run.name} section={section} />);
   return (
@@ -120,6 +125,7 @@ function Report({ run, chapters }: { readonly run: RunSummary; readonly chapters
       <Fold id="compare" title="Compare" note="experts matched with another run, and the settings that differ">
         <Matches run={run} />
       </Fold>
+      {hash !== "" && <div className="report-tail" />}
     </>
   );
 }

@@ -75,7 +75,7 @@ export function Faithfulness({ run }: { readonly run: string }) {
   );
 }
 
-const HEIGHT = 206;
+const HEIGHT = 350;
 const MOST_TOKENS = 0.5;
 
 function HealthFigures({ run }: { readonly run: RunSummary }) {
@@ -84,35 +84,33 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
   return (
     <div className="health-figures big-figures">
       {dead !== null && (
-        <div>
+        <div title={`Active on none of ${formatCount(run.indexed_tokens ?? 0)} indexed tokens`}>
           <b>{formatPercent(dead / run.num_experts, 1)} %</b>
           <span>
-            <Term id="dead_share">dead</Term>: {formatCount(dead)} of {formatCount(run.num_experts)}, active on none of{" "}
-            {formatCount(run.indexed_tokens ?? 0)} indexed tokens
+            <Term id="dead_share">dead</Term>: {formatCount(dead)} of {formatCount(run.num_experts)}
           </span>
         </div>
       )}
       {metric !== null && (
-        <div>
-          <b>{formatFixed(metric.l0, 1)}</b>
-          <span>
-            <Term id="l0">active per token</Term> in training
-          </span>
-        </div>
-      )}
-      {metric !== null && (
-        <div>
-          <b>{formatPercent(metric.max_density, 1)} %</b>
-          <span>
-            <Term id="density">density</Term> {inUnits("of the most used expert", run)} on the last training tokens,{" "}
-            <span className="mono">{shortSource(run.text)}</span>
-          </span>
+        <>
+          <div>
+            <b>{formatFixed(metric.l0, 1)}</b>
+            <Term id="l0">active per token</Term>
+          </div>
+          <div title={`Of the last training tokens, ${shortSource(run.text)}`}>
+            <b>{formatPercent(metric.max_density, 1)} %</b>
+            <span>
+              highest <Term id="density">density</Term>
+            </span>
+          </div>
           {metric.max_density > MOST_TOKENS && (
             <ul className="warnings">
-              <li>It is active on most tokens, so it says little about any of them.</li>
+              <li>
+                {inUnits("The densest expert is active on most tokens, so it says little about any of them.", run)}
+              </li>
             </ul>
           )}
-        </div>
+        </>
       )}
     </div>
   );

@@ -5,11 +5,13 @@ import "./run.css";
 import "@/styles/content/evaluation.css";
 
 import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
 import { Link, useParams } from "react-router";
 
 import { ApiError } from "@/api/http";
 import { runQuery } from "@/api/queries";
 import type { RunDetail, RunSummary } from "@/api/types";
+import { Missing } from "@/components/layout/missing";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
@@ -27,7 +29,7 @@ import { Term } from "@/components/terms/term";
 import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { PaneHead } from "@/components/ui/pane-head";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useNow } from "@/hooks/use-values";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/text/format";
@@ -115,34 +117,40 @@ function NextPages({ run }: { readonly run: RunSummary }) {
   );
 }
 
-/** `24 of 16,127 experts`, or those above a threshold. */
-function experts(run: RunSummary): string {
-  const all = `${formatCount(run.num_experts)} ${unitName(run)}`;
-  return run.has_top_k ? `${activeK(run)} of ${all}` : `those above a threshold, of ${all},`;
-}
-
-/** What the run replaces and what it was trained on, in a few sentences. */
-function RunSummaryText({ run }: { readonly run: RunSummary }) {
+/** What the run replaces and what it was trained on. */
+function RunFacts({ run }: { readonly run: RunSummary }) {
+  const facts: readonly (readonly [ReactNode, ReactNode])[] = [
+    [<Term id="method">Method</Term>, methodName(run.method)],
+    [
+      "Replaces",
+      <>
+        MLP of layer {run.layer}, <span className="mono">{run.language_model_name}</span>
+      </>,
+    ],
+    [
+      <Term id="k">Active per token</Term>,
+      `${run.has_top_k ? activeK(run) : "above a threshold"} of ${formatCount(run.num_experts)} ${unitName(run)}`,
+    ],
+    ["Parameters", formatCompact(run.parameters)],
+    run.origin === null
+      ? [
+          "Trained on",
+          <span title={run.text}>
+            {hasTokenCount(run) && `${formatCompact(run.trained_tokens)} tokens of `}
+            <span className="mono">{shortSource(run.text)}</span>, seed {run.seed}
+          </span>,
+        ]
+      : ["Imported from", <span className="mono">{shortOrigin(run.origin)}</span>],
+  ];
   return (
-    <p className="run-summary">
-      <Term id="method">{methodName(run.method)}</Term> that replaces the MLP of{" "}
-      <Term id="layer">layer {run.layer}</Term> of <span className="mono">{run.language_model_name}</span>:{" "}
-      {experts(run)} are active per token, with {formatCompact(run.parameters)} parameters.{" "}
-      {run.origin !== null && (
-        <>
-          Imported from <span className="mono">{shortOrigin(run.origin)}</span>.
-        </>
-      )}
-      {run.origin === null && hasTokenCount(run) && (
-        <>
-          Trained on {formatCompact(run.trained_tokens)} tokens of{" "}
-          <span className="mono" title={run.text}>
-            {shortSource(run.text)}
-          </span>
-          , seed {run.seed}.
-        </>
-      )}
-    </p>
+    <dl className="run-facts">
+      {facts.map(([name, value], i) => (
+        <div key={i}>
+          <dt className="ink2">{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
   );
 }
 
@@ -210,10 +218,10 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
             {run.status === "training" && <span className="dim">, last step {formatAgo(run.updated_at, now)}</span>}
           </p>
           <h1 className="mono">{run.name}</h1>
-          <RunSummaryText run={run} />
         </div>
         {run.status !== "finished" && <Progress run={run} />}
       </section>
+      <RunFacts run={run} />
       {run.status === "finished" && <NextPages run={run} />}
       <Resume detail={detail} />
     </>
@@ -291,9 +299,9 @@ export default function RunPage() {
       <title>{`${run} · MxD Explorer`}</title>
       <PageBar crumbs={[{ label: "Runs", to: "/runs" }, { label: run }]} />
       {isMissing && (
-        <EmptyState title={`Run ${run} not found`}>
-          <Link to="/runs">All runs</Link>
-        </EmptyState>
+        <Missing title={`Run ${run} not found`}>
+          No run of this name is in the database. <Link to="/runs">All runs</Link>, or search above.
+        </Missing>
       )}
       {error !== null && !isMissing && data === undefined && (
         <ErrorState error={error} onRetry={() => void refetch()} />

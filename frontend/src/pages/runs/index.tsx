@@ -152,12 +152,8 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
       <RunsTable runs={runs} withModel={withModel} sorting={{ sort, order }} onSort={(change) => setParams(change)} />
       {sample !== "" && (
         <p className="runs-note ink2">
-          {sample}, with 95 % intervals over sequences, not seeds. The routing share is the loss increase with frozen
-          routing divided by that without the MLP, and strict unless marked otherwise. Near 100 %, the routing does the
-          work. * Above 100 %, the frozen layer predicts worse than the MLP’s mean output.{" "}
-          <span className="r-dead-note">
-            Dead experts are active on no token of the run’s index; the number of its tokens is beside the share.
-          </span>
+          {sample}; 95 % intervals over sequences, not seeds. Routing share: the part of the layer’s effect that needs
+          the right experts at each token. * Above 100 %: with fixed experts, the layer predicts worse than a constant.
         </p>
       )}
       <NextSteps runs={runs} />

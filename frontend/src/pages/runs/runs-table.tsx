@@ -207,13 +207,22 @@ function RoutingShare({ run }: { readonly run: RunSummary }) {
 /** What the hidden columns of a narrow screen hold. */
 function Facts({ run }: { readonly run: RunSummary }) {
   const share = decisiveShare(run);
+  const facts = [
+    ["Layer", run.layer],
+    ["Method", methodName(run.method)],
+    ["N", formatCount(run.num_experts)],
+    ["K", activeK(run)],
+    ["MSE", run.held_out === null ? "–" : formatFixed(run.held_out.normalized_mse, 3)],
+    ["Routing", share === null ? "–" : `${formatPercent(share, 1)} %`],
+  ] as const;
   return (
-    <span className="dim r-facts">
-      Layer {run.layer}, {methodName(run.method)}, N {formatCount(run.num_experts)}, K {activeK(run)}
-      {run.held_out !== null && `, held-out MSE ${formatFixed(run.held_out.normalized_mse, 3)}`}
-      {share !== null &&
-        `, ${run.strict_routing_share === null ? "" : "strict "}routing share ${formatPercent(share, 1)} %`}
-    </span>
+    <dl className="r-facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt className="dim">{name}</dt> <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
   );
 }
 
@@ -271,10 +280,7 @@ function GroupRow({ group, columns }: { readonly group: RunGroup; readonly colum
   return (
     <tr className="r-group">
       <th scope="rowgroup" colSpan={columns}>
-        Layer {group.layer}{" "}
-        <span className="unit">
-          {group.runs.length} runs of one MLP: errors compare directly, losses also depend on the routing share
-        </span>
+        Layer {group.layer} <span className="unit">{group.runs.length} runs of one MLP</span>
         <Link className="link" to={pageLinks(group.runs[0]?.name ?? "").page("evaluate")}>
           Compare<span className="sr"> the runs of layer {group.layer}</span>
         </Link>

@@ -4,45 +4,25 @@ import type { SearchHit } from "@/api/types";
 
 import { mergeHits } from "./word-search";
 
-const hit = (expert: number, matched: SearchHit["matched"], others: Partial<SearchHit> = {}) =>
-  ({
-    expert,
-    matched,
-    label: null,
-    automatic: null,
-    example: null,
-    token_share: null,
-    relation: null,
-    ...others,
-  }) as SearchHit;
+const hit = (expert: number, matching_examples: number, others: Partial<SearchHit> = {}) =>
+  ({ expert, matching_examples, closeness: 0, matched: "related", label: null, relation: 0.1, ...others }) as SearchHit;
+const example = (expert: number, matching: number, token_ids: number[]) =>
+  hit(expert, matching, { matched: "example", example: { token_ids } as unknown as SearchHit["example"] });
 
-test("hits of all layers are one list, the best match first, and each expert has one", () => {
-  const label = { is_clear: true, f1: 0.64 } as SearchHit["automatic"];
-  const weak = { is_clear: false, f1: 0.1 } as SearchHit["automatic"];
+test("hits of all layers are one list, those with most matching examples first, and each expert has one", () => {
+  const mine = { matched: "label", label: "Fires on dates" } as const;
   const merged = mergeHits([
-    {
-      run: "a",
-      layer: 1,
-      hits: [
-        hit(1, "example"),
-        hit(5, "related", { token_share: 0.9, relation: 0.05 }),
-        hit(2, "related", { token_share: 0.2, relation: 0.1 }),
-        hit(1, "token", { token_share: 0.001 }),
-      ],
-    },
+    { run: "a", layer: 1, hits: [hit(1, 8, { closeness: 0.5 }), hit(1, 8), hit(2, 2), hit(3, 0, { matched: "id" })] },
     {
       run: "b",
       layer: 2,
-      hits: [
-        hit(1, "label", { automatic: label }),
-        hit(3, "label", { automatic: weak }),
-        hit(4, "token", { token_share: 0.4 }),
-        hit(6, "label", { label: "Fires on “that”, “next”", relation: 0.01 }), // of a related word
-      ],
+      hits: [hit(4, 8, { closeness: 0.9 }), hit(5, 0, { ...mine, relation: null }), hit(6, 1, mine)], // of a related word
     },
   ]);
-  const shared = { example: { token_ids: [1, 2] } as unknown as SearchHit["example"] };
-  const twice = [1, 2].map((layer) => ({ run: `l${layer}`, layer, hits: [hit(layer, "example", shared)] }));
-  expect(mergeHits(twice)).toHaveLength(1);
-  expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`).join(" ")).toBe("b1 b4 a2 a5 a1 b3 b6");
+  expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`).join(" ")).toBe("a3 b5 b4 a1 a2 b6");
+});
+
+test("an example in which experts of several layers fire is listed once", () => {
+  const layers = [1, 2].map((layer) => ({ run: `l${layer}`, layer, hits: [example(layer, layer, [1, 2])] }));
+  expect(mergeHits(layers).map(({ layer }) => layer)).toEqual([2]);
 });

@@ -18,7 +18,6 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { useIsNarrow } from "@/hooks/use-size";
 import { useDebouncedValue } from "@/hooks/use-values";
 import { useExpertRowsOf } from "@/hooks/use-experts";
 import type { UrlState } from "@/hooks/use-url-state";
@@ -38,28 +37,13 @@ export interface RankedHit extends Omit<LayerHits, "hits"> {
   readonly hit: SearchHit;
 }
 
-/** Below this share of an expert's tokens, a top token says little about it. */
-const LARGE_SHARE = 0.05;
-
-/** Numbers and clear labels first, then frequent tokens, related words, weak labels and those with only a related word,
- *  and last what is near an example. */
-function rank({ matched, label, automatic, token_share: share, relation }: SearchHit): number {
-  if (matched === "id") return 0;
-  if (matched === "label" && relation !== null) return 5;
-  if (matched === "label") return label !== null ? 1 : automatic?.is_clear === true ? 2 : 5;
-  if (matched === "example") return 6;
-  return matched === "token" && (share ?? 0) >= LARGE_SHARE ? 3 : 4;
-}
-
-/** Ranks that no hit which arrives later comes before. */
-export const isFirst = (hit: SearchHit) => rank(hit) < 4;
-
-const quality = ({ matched, token_share: share, relation, automatic }: SearchHit) =>
-  (matched === "label" && relation === null ? automatic?.f1 : (relation ?? share)) ?? 0;
+/** Whether the typed words are the expert's number or in the label that a user gave it. */
+const isNamed = ({ matched, label, relation }: SearchHit) => matched === "label" && label !== null && relation === null;
+const rank = (hit: SearchHit) => (hit.matched === "id" ? 0 : isNamed(hit) ? 1 : 2);
 
 /**
- * Of equal rank, the closer relation, larger share of tokens or better label comes first, else the layer's own order. An
- * example is shown once, although experts of several layers fire in it.
+ * Numbers and user labels first, then the most matching examples, then the closest words, else the layer's own order.
+ * An example is shown once, although experts of several layers fire in it.
  */
 export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
   const seen = new Set<string>();
@@ -68,10 +52,11 @@ export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
     return matched !== "example" || example === null || (!seen.has(text) && seen.add(text));
   };
   return layers
-    .flatMap(({ hits, ...layer }) =>
-      firstHitPerExpert(hits.toSorted((a, b) => rank(a) - rank(b))).map((hit, place) => ({ ...layer, hit, place })),
+    .flatMap(({ hits, ...layer }) => firstHitPerExpert(hits).map((hit) => ({ ...layer, hit })))
+    .toSorted(
+      ({ hit: a }, { hit: b }) =>
+        rank(a) - rank(b) || b.matching_examples - a.matching_examples || b.closeness - a.closeness,
     )
-    .sort((a, b) => rank(a.hit) - rank(b.hit) || quality(b.hit) - quality(a.hit) || a.place - b.place)
     .filter(isNew);
 }
 
@@ -81,14 +66,9 @@ const ROOM = 10;
 /** Where the text was found. */
 function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string }) {
   if (hit.matched === "id") return <>number {hit.expert}</>;
-  if (hit.matched === "label") return hit.label === null ? "automatic label" : "user label";
+  if (hit.matched === "label") return hit.label === null ? "(label)" : "(your label)";
   if (hit.example !== null) return <MatchedText example={hit.example} query={text} room={ROOM} />;
-  if (hit.token === null) return null;
-  return (
-    <>
-      {hit.matched === "related" ? "related word" : "top token"} <TokenChip text={hit.token} />
-    </>
-  );
+  return hit.token !== null && <TokenChip text={hit.token} />;
 }
 
 /** Table of the experts that match words, with the reason of each match. */
@@ -108,7 +88,17 @@ function WordHits({ text, hits: all }: { readonly text: string; readonly hits: r
         found={(one) => ({ ...one.hit, run: one.run, topTokens: rowOf(one)?.top_tokens })}
         lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ layer }) => layer }}
         columns={[
-          { key: "match", name: "Match", cell: ({ hit }) => <Reason hit={hit} text={text} /> },
+          {
+            ...{ key: "match", name: "Matching top examples", isSorted: true },
+            cell: ({ hit }) => (
+              <>
+                <b>
+                  {hit.matching_examples} of {hit.top_examples}
+                </b>{" "}
+                <span className="narrow-only">top examples </span> <Reason hit={hit} text={text} />
+              </>
+            ),
+          },
           {
             key: "share",
             name: (
@@ -139,7 +129,7 @@ const DEBOUNCE_MS = 300;
 const MAX_HITS = 100;
 /** Milliseconds without a change before the model computes related words. */
 const RELATED_AFTER_MS = 600;
-/** Related words that are named. */
+/** Related words that are named at first. */
 const MAX_WORDS = 10;
 
 interface ActionsProps {
@@ -170,35 +160,30 @@ function CurrentActions({ run, text, experts }: ActionsProps) {
   );
 }
 
-interface RelatedWordsProps {
+interface OrderProps {
   readonly words: readonly string[] | undefined;
   readonly failure: unknown;
 }
 
-function RelatedWords({ words, failure }: RelatedWordsProps) {
-  const isNarrow = useIsNarrow();
-  const explanation = (
-    <>
-      labels, top tokens, words that the language model relates to the text
-      {words !== undefined && words.length > 0 && <i> ({words.slice(0, MAX_WORDS).join(", ")})</i>}, and last text
-      around an example, where an expert may fire on other words.
-    </>
-  );
+/** How the experts are sorted, and the related words that count. */
+function SortOrder({ words, failure }: OrderProps) {
+  if (failure !== null) return <>{messageOf(failure)}</>;
+  if (words === undefined) return <>Computing related words with the language model…</>;
+  const isFew = words.length <= MAX_WORDS;
   return (
-    <div className="ink2" role="status">
-      {failure !== null ? (
-        messageOf(failure)
-      ) : words === undefined ? (
-        "Computing related words with the language model…"
-      ) : isNarrow ? (
-        <details>
-          <summary>Best matches first</summary>
-          First {explanation}
-        </details>
-      ) : (
-        <>Best matches first: {explanation}</>
-      )}
-    </div>
+    <details>
+      <summary>
+        Sorted by how many of an expert’s 8 strongest examples fire on a searched or{" "}
+        {words.length === 0
+          ? "related word"
+          : `related word: ${words.slice(0, MAX_WORDS).join(", ")}${isFew ? "" : ", …"}`}
+      </summary>
+      <p>
+        Equal counts are sorted by how closely the language model relates the words to the text. The number of an expert
+        and labels that you gave come first.
+        {!isFew && ` All related words: ${words.join(", ")}.`}
+      </p>
+    </details>
   );
 }
 
@@ -251,7 +236,7 @@ function Results({ run, params, setParams }: WordSearchProps) {
   const layers = useLayerRuns(run);
   const names = layers.map(({ name }) => name);
   const isSettled = useDebouncedValue(text, RELATED_AFTER_MS) === text;
-  const related = useQuery(relatedQuery(names, isSettled ? text : ""));
+  const related = useQuery(relatedQuery(names, isSettled ? text : "", MAX_HITS));
   const direct = useQueries({ queries: names.map((name) => searchQuery(name, text, MAX_HITS)) });
   const links = usePageLinks();
   const failed = direct.find(({ error }) => error !== null);
@@ -259,25 +244,25 @@ function Results({ run, params, setParams }: WordSearchProps) {
   if (direct.some(({ data }) => data === undefined)) return <LoadingState label="Searching" rows={10} />;
   const isWaiting = related.data === undefined && related.error === null;
   const all = mergeHits(
-    layers.map(({ name, layer }, i) => {
-      const ofRelated = related.data?.find((one) => one.run === name)?.hits ?? [];
-      const found = [...(direct[i]?.data ?? []), ...ofRelated];
-      return { run: name, layer, hits: isWaiting ? found.filter(isFirst) : found };
-    }),
+    layers.map(({ name, layer }, i) => ({
+      ...{ run: name, layer },
+      hits: related.data?.find((one) => one.run === name)?.hits ?? direct[i]?.data ?? [],
+    })),
   );
   const hits = all.filter(({ layer }) => params.layer === null || layer === params.layer);
   const ofRun = hits.filter((one) => one.run === run.name).map(({ hit }) => hit.expert);
   return (
     <>
-      <RelatedWords words={related.data?.find((one) => one.run === run.name)?.words} failure={related.error} />
-      <div role="region" aria-label="Matching experts">
+      <div className="ink2 search-order" role="status">
+        <SortOrder words={related.data?.find((one) => one.run === run.name)?.words} failure={related.error} />
+      </div>
+      <div role="region" aria-label="Matching experts" aria-busy={isWaiting}>
         <PaneHead
           title={isWaiting && hits.length === 0 ? "Experts" : formatPlural(hits.length, "expert")}
           note={layers.length === 1 ? `in ${run.name}` : undefined}
           wrap
         >
           {layers.length > 1 && <LayerFilter layers={layers} hits={all} params={params} setParams={setParams} />}
-          <CurrentActions run={run} text={text} experts={ofRun} />
         </PaneHead>
         {hits.length === 0 && !isWaiting && (
           <p className="dim">
@@ -290,6 +275,9 @@ function Results({ run, params, setParams }: WordSearchProps) {
         )}
         {hits.length > 0 && <WordHits text={text} hits={hits} />}
         {isWaiting && <LoadingState label="Computing related words" rows={4} />}
+        <div className="row wrap search-actions">
+          <CurrentActions run={run} text={text} experts={ofRun} />
+        </div>
       </div>
     </>
   );
