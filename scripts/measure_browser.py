@@ -17,6 +17,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 ROUNDS = 7
 SCROLL_SECONDS = 10
 LONG_FRAME_MS = 50
@@ -90,7 +91,7 @@ def scrolling(page: Page) -> list[float]:
 
 def measure(url: str, run: str) -> dict[str, Any]:
     """Run all measurements."""
-    executable = os.environ.get("MXD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    executable = os.environ.get("MXD_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         loads = [first_load(browser, url, run) for _ in range(ROUNDS)]
