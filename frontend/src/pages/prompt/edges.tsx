@@ -1,4 +1,4 @@
-/** Curves between boxes of a table, drawn behind them: from the top of a lower box to the bottom of a higher one. */
+/** Curves between boxes of a table, drawn behind them, and where an arrow key leads from one. */
 
 import "./edges.css";
 
@@ -27,6 +27,7 @@ function placeOf(element: HTMLElement, inside: Element) {
   return { x, top: y, bottom: y + element.offsetHeight };
 }
 
+/** From the top of a lower box to the bottom of a higher one. */
 export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
   const svg = useRef<SVGSVGElement>(null);
   const [places, setPlaces] = useState<ReadonlyMap<string | undefined, ReturnType<typeof placeOf>>>(new Map());
@@ -59,4 +60,20 @@ export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
       })}
     </svg>
   );
+}
+
+/** Among which cells an arrow key moves, and by how many. Empty cells are skipped. */
+const MOVES: Readonly<Record<string, readonly ["row" | "column", number]>> = {
+  ArrowRight: ["row", 1],
+  ArrowLeft: ["row", -1],
+  ArrowDown: ["column", 1],
+  ArrowUp: ["column", -1],
+};
+
+export function nextCell(cell: HTMLElement, key: string): HTMLElement | undefined {
+  const [along, step] = MOVES[key] ?? ["row", 0];
+  const [inside, which] =
+    along === "row" ? ["tr", "[data-position]"] : ["table", `[data-position="${cell.dataset.position}"]`];
+  const cells = [...(cell.closest(inside)?.querySelectorAll<HTMLElement>(which) ?? [])];
+  return step === 0 ? undefined : cells[cells.indexOf(cell) + step];
 }

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 
-import type { CircuitCheck, CircuitGraph, CircuitTarget } from "@/api/types";
+import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitTarget } from "@/api/types";
 
 import { isWholeWord } from "@/components/tokens/token-chip";
 import { layersParam } from "@/pages/prompt/routing/routing-params";
 
-import { defaultTarget, MOST_PROBABLE, targetParam, verdict } from "./circuit";
+import { defaultTarget, graphRows, MOST_PROBABLE, targetParam, tokenRuns, verdict } from "./circuit";
 
 const TARGETS: readonly CircuitTarget[] = [
   MOST_PROBABLE,
@@ -118,4 +118,47 @@ test("a share that is not above zero is none", () => {
   const checked = check(0.97, 1);
   const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, control: 5.9 } });
   expect(found.figures[0]?.note).toBe("50\u00a0% of what all 90 active experts add (+4.00); 20 random ones none");
+});
+
+const expert = (layer: number, position: number, number: number): CircuitNode => ({
+  kind: "expert",
+  position,
+  layer,
+  run: `l${layer}`,
+  expert: number,
+  activation: 1,
+  predicted: -0.1,
+  method: "gradient",
+});
+
+function circuit(tokens: number, experts: readonly CircuitNode[]): CircuitGraph {
+  const target = { ...expert(0, tokens - 1, 0), kind: "target" as const, layer: null, run: null, expert: null };
+  return {
+    runs: ["l1", "l2"],
+    layers: [1, 2],
+    tokens: Array.from({ length: tokens }, (_, id) => ({ id, text: ` word${id}`, start: id === 0 })),
+    prompt_tokens: tokens,
+    target: { kind: "token", token: 1 },
+    label: "logit of ' word'",
+    value: 2,
+    candidates: [],
+    nodes: [target, ...experts],
+    edges: [],
+    active: 90,
+    retained: 0.2,
+  };
+}
+
+test("the target is on top, then the last layer", () => {
+  const experts = [expert(1, 4, 9), ...Array.from({ length: 2 }, (_, i) => expert(2, 4, i)), expert(1, 2, 8)];
+  expect(graphRows(circuit(5, experts))).toEqual([
+    { title: "Target", indices: [0] },
+    { title: "Layer 2", indices: [2, 3] },
+    { title: "Layer 1", indices: [1, 4] },
+  ]);
+});
+
+test("tokens without experts are joined", () => {
+  const shown = tokenRuns(circuit(40, [expert(1, 10, 1)])).map(({ positions }) => positions.length);
+  expect(shown).toEqual([9, 1, 28, 1]);
 });

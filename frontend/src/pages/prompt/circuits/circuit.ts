@@ -1,4 +1,4 @@
-/** A circuit: its parameters in the URL, the names of its nodes, and what a check says about it. */
+/** A circuit: its parameters in the URL, the names and order of its nodes, and what a check says about it. */
 
 import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, CircuitTarget } from "@/api/types";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
@@ -101,6 +101,35 @@ export function defaultTarget({ tokens, candidates }: ReadText): { token: number
 export function tokenText(graph: CircuitGraph, position: number): string {
   const token = graph.tokens[position];
   return token === undefined ? "" : token.start ? "start" : visibleText(token.text);
+}
+
+/** The target, then each layer, the last one first, with the indices of its experts, strongest first. */
+export function graphRows({ nodes }: CircuitGraph) {
+  const layers = new Set(nodes.flatMap(({ layer }) => layer ?? []));
+  return [null, ...[...layers].sort((a, b) => b - a)].map((layer) => ({
+    title: layer === null ? "Target" : `Layer ${layer}`,
+    indices: [...nodes.keys()].filter((index) => nodes[index]?.layer === layer),
+  }));
+}
+
+interface TokenRun {
+  readonly positions: readonly number[];
+  /** Whether it is a token with experts or the target. */
+  readonly isNamed: boolean;
+}
+
+/** Each token with experts or the target by itself, and the others joined; without an unnamed start token. */
+export function tokenRuns(graph: CircuitGraph): readonly TokenRun[] {
+  const named = new Set(graph.nodes.map(({ position }) => position));
+  const runs: TokenRun[] = [];
+  graph.tokens.forEach(({ start }, position) => {
+    const isNamed = named.has(position);
+    if (start && !isNamed) return;
+    const last = runs.at(-1);
+    if (last === undefined || isNamed || last.isNamed) runs.push({ positions: [position], isNamed });
+    else runs[runs.length - 1] = { ...last, positions: [...last.positions, position] };
+  });
+  return runs;
 }
 
 /** The information of a node's expert. */

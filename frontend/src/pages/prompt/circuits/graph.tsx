@@ -1,16 +1,16 @@
 /** The graph: nodes are buttons, edges are SVG paths. Dashes and symbols show signs in addition to colour. */
 
-import { type KeyboardEvent, useLayoutEffect, useMemo, useRef } from "react";
+import { useLayoutEffect, useMemo, useRef } from "react";
 
 import type { CircuitCheck, CircuitGraph, CircuitResponse } from "@/api/types";
+import { tokenEvents } from "@/components/tokens/token-text";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatSigned } from "@/lib/text/format";
-import { type Edge, Edges } from "@/pages/prompt/edges";
+import { type Edge, Edges, nextCell } from "@/pages/prompt/edges";
 import { ExpertName } from "@/pages/prompt/expert-name";
 
-import { effectText, expertInfo, nodeName, signClass, tokenText } from "./circuit";
-import { graphRows, neighbour, tokenRuns } from "./layout";
+import { effectText, expertInfo, graphRows, nodeName, signClass, tokenRuns, tokenText } from "./circuit";
 
 interface GraphProps {
   readonly response: CircuitResponse;
@@ -23,14 +23,13 @@ interface GraphProps {
   readonly onHover: (index: number | null) => void;
 }
 
-interface NodeProps extends GraphProps {
+interface NodeProps extends Pick<GraphProps, "response" | "check" | "selected"> {
   readonly index: number;
   /** The size with the darkest shade. */
   readonly largest: number;
 }
 
-function Node(props: NodeProps) {
-  const { response, check, selected, index, largest, onSelect, onHover } = props;
+function Node({ response, check, selected, index, largest }: NodeProps) {
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
   const measured = check?.measured[index];
@@ -44,12 +43,8 @@ function Node(props: NodeProps) {
       className={`expert-box cnode ${isTarget ? "target" : `${signClass(change)} ${shade}`}`}
       tabIndex={index === selected ? 0 : -1}
       data-node={index}
+      data-position={node.position}
       aria-pressed={index === selected}
-      onClick={() => onSelect(index)}
-      onPointerEnter={() => onHover(index)}
-      onPointerLeave={() => onHover(null)}
-      onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onHover(index)}
-      onBlur={() => onHover(null)}
     >
       <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
       <span className="clamp">{isTarget ? response.graph.label : <ExpertName info={info} />}</span>
@@ -87,19 +82,9 @@ function circuitEdges({ nodes, edges }: CircuitGraph, active: number): readonly 
   }));
 }
 
-function onArrow(event: KeyboardEvent<HTMLElement>) {
-  if (!(event.target instanceof HTMLElement)) return;
-  const boxes = [...event.currentTarget.querySelectorAll<HTMLElement>("[data-node]")];
-  const places = boxes.map((box) => box.getBoundingClientRect());
-  const next = neighbour(places, event.target.getBoundingClientRect(), event.key);
-  if (next === undefined) return;
-  event.preventDefault();
-  boxes[next]?.focus();
-}
-
 /** A table of layers by tokens; on a narrow screen, its rows are lists. */
 export function Graph(props: GraphProps) {
-  const { response, check, active } = props;
+  const { response, check, selected, active, onSelect, onHover } = props;
   const { graph } = response;
   const box = useRef<HTMLDivElement>(null);
   const runs = useMemo(() => tokenRuns(graph), [graph]);
@@ -110,11 +95,16 @@ export function Graph(props: GraphProps) {
   }, [graph]);
   const changes = graph.nodes.slice(1).map(({ predicted }, i) => Math.abs(check?.measured[i + 1] ?? predicted));
   const largest = Math.max(1e-9, ...changes);
-  const node = (index: number) => <Node key={index} {...props} index={index} largest={largest} />;
+  const node = (index: number) => <Node key={index} {...{ response, check, selected, index, largest }} />;
+  const events = tokenEvents({
+    selector: "[data-node]",
+    onEnter: (box) => onHover(box === null ? null : Number(box.dataset.node)),
+    onPress: (box) => onSelect(Number(box.dataset.node)),
+    next: nextCell,
+  });
   return (
     <ScrollBox className="layer-box" label="Circuit by token" ref={box}>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions -- of the buttons in it */}
-      <div className="layer-table circuit" role="group" aria-label={LABEL} onKeyDown={onArrow}>
+      <div className="layer-table circuit" role="group" aria-label={LABEL} {...events}>
         <Edges edges={edges} />
         <table role="presentation">
           <tbody>

@@ -51,7 +51,7 @@ import "./circuits.css";
 
 interface TargetBarProps {
   readonly graph: CircuitGraph;
-  /** The most probable token after the text, if the text's last word is explained instead. */
+  /** The most probable token after the text, if a word of the text is explained instead. */
   readonly next: Pick<CircuitGraph["candidates"][number], "id" | "text"> | null;
   /** Whether no target is chosen. */
   readonly isDefault: boolean;
@@ -89,7 +89,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   const { target, candidates } = graph;
   const token = target.kind === "token" || target.kind === "difference" ? (target.token ?? null) : null;
   const likely = candidates.find(({ id }) => id === token);
-  const shown = candidates.filter(({ id }, i) => i < (next === null ? SHOWN : 2) || (next === null && id === token));
+  const shown = candidates.filter(({ id }, i) => i < SHOWN || id === token);
   return (
     <div className="row wrap target-bar" role="group" aria-label="Target">
       <span className="dim">
@@ -100,7 +100,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
       {next !== null && (
         <>
           <b>
-            {graph.label}, the last word
+            {graph.label}, in the text
             {likely !== undefined && <span className="num"> {formatProbability(likely.probability)} %</span>}
           </b>
           <Button size="small" onClick={() => onChange({ kind: "token", token: next.id }, null)}>

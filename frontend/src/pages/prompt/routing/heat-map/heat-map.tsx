@@ -21,6 +21,7 @@ import { ScrollBox } from "@/components/ui/pane-head";
 import { useIsNarrow, useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed } from "@/lib/text/format";
+import { nextCell } from "@/pages/prompt/edges";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
 
 import {
@@ -50,28 +51,12 @@ function placeOf({ dataset: { position, expert } }: HTMLElement): RoutingLock {
   return { position: Number(position), expert: expert === undefined ? null : Number(expert) };
 }
 
-/** Among which cells an arrow key moves, and by how many. Empty cells are skipped. */
-const MOVES: Readonly<Record<string, readonly ["row" | "column", number]>> = {
-  ArrowRight: ["row", 1],
-  ArrowLeft: ["row", -1],
-  ArrowDown: ["column", 1],
-  ArrowUp: ["column", -1],
-};
-
-function neighbour(cell: HTMLElement, key: string): HTMLElement | undefined {
-  const [along, step] = MOVES[key] ?? ["row", 0];
-  const [inside, which] =
-    along === "row" ? ["tr", "[data-position]"] : ["table", `[data-position="${cell.dataset.position}"]`];
-  const cells = [...(cell.closest(inside)?.querySelectorAll<HTMLElement>(which) ?? [])];
-  return step === 0 ? undefined : cells[cells.indexOf(cell) + step];
-}
-
 export const heatEvents = ({ onEnter, onLeave, onLock }: HeatHandlers) =>
   tokenEvents({
     selector: "[data-position]",
     onEnter: (cell) => (cell === null ? onLeave() : onEnter(placeOf(cell), cell)),
     onPress: (cell) => onLock(placeOf(cell), cell),
-    next: neighbour,
+    next: nextCell,
   });
 
 export function CellTip({ row, column }: { readonly row: HeatRow; readonly column: Column }) {

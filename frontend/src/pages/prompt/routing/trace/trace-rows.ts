@@ -204,12 +204,11 @@ export function strongestFed(
   return fed.filter(({ share }) => Math.abs(share) >= least).slice(0, MAX_FED);
 }
 
-/** Other experts of the cell's token, spread over their order, with which a change is compared. */
 const MAX_CONTROLS = 8;
 
+/** The strongest other experts of the cell's token, with which a change is compared. */
 export function controlsOf(routings: readonly RunRouting[], { run, position, expert }: TracedCell) {
   const active = routings.find((routing) => routing.run === run)?.tokens[position]?.experts ?? [];
   const others = active.filter((other) => other.expert !== expert && other.activation > 0);
-  const count = Math.min(MAX_CONTROLS, others.length);
-  return Array.from({ length: count }, (_, i) => others[Math.floor((i * others.length) / count)]?.expert ?? -1);
+  return others.slice(0, MAX_CONTROLS).map((other) => other.expert);
 }
