@@ -13,7 +13,7 @@ import { Concordance } from "@/components/tokens/concordance";
 import { isWholeWord, Promoted } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { Button, GhostButton, LinkButton } from "@/components/ui/button";
-import { formatFixed, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
 import { ExpertName } from "@/pages/prompt/expert-name";
 
 import { effectText, expertInfo, nodeName, tokenText } from "./circuit";
@@ -91,7 +91,9 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
         <tfoot>
           <tr>
             <td colSpan={3}>
-              <GhostButton onClick={() => setAll(true)}>{all.length - rows.length} weaker ones</GhostButton>
+              <GhostButton onClick={() => setAll(true)}>
+                {formatPlural(all.length - rows.length, "weaker one")}
+              </GhostButton>
             </td>
           </tr>
         </tfoot>

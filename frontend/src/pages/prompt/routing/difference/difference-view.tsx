@@ -73,12 +73,12 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
                 <span className={isChanged(pair) ? "down block" : undefined}>{headOf(pair.a)}</span>
                 {isChanged(pair) && <span className="up block">{headOf(pair.b)}</span>}
               </th>
-            )) ??
-              ["First text", "Second text"].map((name) => (
-                <th key={name} scope="col" className="sum">
-                  {name}
-                </th>
-              ))}
+            )) ?? (
+              <>
+                <th className="sum">First text</th>
+                <th className="sum">Second text</th>
+              </>
+            )}
             <th scope="col" className="sum" title="Summed activation in the second text minus that in the first">
               Change
             </th>
@@ -89,12 +89,12 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
             <tr key={row.expert}>
               <RowHead expert={row.expert} info={row.info} />
               <td className="num sum">{formatFixed(row.score, 1)}</td>
-              {shown?.map((_, i) => cell(row, i)) ??
-                ([row.a, row.b] as const).map((sum, i) => (
-                  <td key={i} className="num">
-                    {formatFixed(sum)}
-                  </td>
-                ))}
+              {shown?.map((_, i) => cell(row, i)) ?? (
+                <>
+                  <td className="num">{formatFixed(row.a)}</td>
+                  <td className="num">{formatFixed(row.b)}</td>
+                </>
+              )}
               <td className={`num sum ${shown === undefined ? divergingClass(row.change, end) : ""}`}>
                 {formatSigned(row.change, 2)}
               </td>

@@ -220,15 +220,9 @@ function useCellWidth(box: RefObject<HTMLElement | null>, { columns, locked }: T
   const isNarrow = useIsNarrow();
   const width = useWidth(box);
   useEffect(() => {
-    const head = box.current?.querySelector<HTMLElement>("thead .lk");
-    if (box.current === null || head == null || width === 0 || locked === null) return;
-    const { scrollLeft, clientWidth } = box.current;
-    const first = head.offsetLeft - CELL.head;
-    const step = head.offsetWidth + CELL.gap;
-    // To whole cells.
-    const last = Math.ceil((first + CELL.head + head.offsetWidth - clientWidth) / step) * step;
-    if (first < scrollLeft) box.current.scrollTo({ left: last <= 0 ? 0 : first });
-    else if (last > scrollLeft) box.current.scrollTo({ left: last });
+    if (locked === null || width === 0) return;
+    const chosen = box.current?.querySelector('tbody [aria-pressed="true"]') ?? box.current?.querySelector("thead .lk");
+    chosen?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [box, locked, width]);
   return cellWidth(width, columns.length, isNarrow ? CELL.narrow : CELL.min);
 }
