@@ -49,7 +49,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
     return here !== index || other?.kind !== "expert" ? [] : [{ edge, number, there, other }];
   });
   if (all.length === 0) return null;
-  const rows = isAll ? all : all.slice(0, EDGES);
+  const hidden = isAll ? 0 : Math.max(0, all.length - EDGES);
   const share = (edge: CircuitEdge, change: number) => {
     const { activation } = nodes[edge.target] ?? {};
     return activation == null ? "" : `${formatSigned((100 * change) / activation, 0)}\u00a0%`;
@@ -68,7 +68,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
         </tr>
       </thead>
       <tbody>
-        {rows.map(({ edge, number, there, other }) => (
+        {all.slice(0, all.length - hidden).map(({ edge, number, there, other }) => (
           <tr key={number}>
             <td>
               <button type="button" className="block cut" onClick={() => onSelect(there)}>
@@ -87,13 +87,11 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
           </tr>
         ))}
       </tbody>
-      {rows.length < all.length && (
+      {hidden > 0 && (
         <tfoot>
           <tr>
             <td colSpan={3}>
-              <GhostButton onClick={() => setAll(true)}>
-                {formatPlural(all.length - rows.length, "weaker one")}
-              </GhostButton>
+              <GhostButton onClick={() => setAll(true)}>{formatPlural(hidden, "weaker one")}</GhostButton>
             </td>
           </tr>
         </tfoot>
