@@ -110,7 +110,7 @@ def test_superseded_routings_are_skipped(
 def test_disconnecting_cancels_tracing(accept: str, app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    def endless(_lm: Any, _runs: Any, _config: Any, callbacks: Any) -> None:
+    def endless(_lm: Any, _runs: Any, _config: Any, callbacks: Any, _ids: Any) -> None:
         begun.set()
         try:
             for _ in range(2000):
