@@ -22,7 +22,7 @@ DIST_SOURCES := $(shell find frontend trainer/utils/colours.css -type f -not -pa
 	-not -name schema.d.ts)
 NEWEST := .newest
 CORE := tests/api tests/trainer/inference tests/trainer/language_model tests/trainer/training/test_train.py \
-	tests/trainer/evaluation/test_evaluate.py tests/trainer/evaluation/test_steering.py tests/trainer/analysis/circuits \
+	tests/trainer/evaluation/test_evaluate.py tests/trainer/analysis/circuits \
 	tests/backend/api/test_connections.py
 BENCHES := layer train index browse generate
 

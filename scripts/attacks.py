@@ -39,7 +39,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "runs: damaged and foreign files, links, pickles": (30, (f"{STORAGE}/test_run_fuzz.py",)),
     "imports: pickles, YAML, norms, files of trainers": (
         30,
-        (f"{STORAGE}/formats/test_rejected_files.py", f"{STORAGE}/formats/test_formats.py"),
+        (f"{STORAGE}/formats/test_formats.py",),
     ),
     "texts: damaged, nested, compressed to expand": (60, ("tests/trainer/data/test_readers.py",)),
     "requests: every endpoint, arbitrary values": (20, ("tests/backend/fuzz/test_http.py",)),
@@ -56,7 +56,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "databases: waiting writers, frozen PostgreSQL": (60, ("tests/backend/database/test_waiting.py",)),
     "databases: read-only folders, damaged files": (
         60,
-        ("tests/backend/database/test_faults.py", "tests/backend/database/test_maintenance.py"),
+        ("tests/backend/database/test_maintenance.py",),
     ),
     "runs in the working folder, names that leave the data folder": (
         30,

@@ -16,7 +16,7 @@ from tests.helpers.databases import made_up_database
 from tests.helpers.runs import World, indexed_world
 from tests.helpers.servers.postgresql import Server
 
-IN_BOTH = ("annotations", "examples", "experts", "search", "waiting")
+IN_BOTH = ("annotations", "experts", "search", "waiting")
 """Files of tests that run on a database in SQLite and on one in PostgreSQL; all others on SQLite alone."""
 NewDatabase = Callable[[Path], str]
 """URL of a database that is not there yet, for a data folder."""

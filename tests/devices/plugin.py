@@ -1,6 +1,6 @@
 """Pytest plugin that installs ``sim:0`` and ``sim:1``, with which the program then works as on CUDA.
 
-Run a walk alone with ``python -m pytest -n 0 -p tests.devices.plugin tests/devices/walk_training.py``.
+Run the walks alone with ``python -m pytest -n 0 -p tests.devices.plugin tests/devices/walks.py``.
 """
 
 from collections.abc import Iterator
@@ -65,12 +65,12 @@ def runs(folder: Path) -> Path:
     for name, flags in {"one": "", "two": "--layer 2", "seeded": "--seed 1"}.items():
         train(name, flags)
     for name in ("one", "two"):
-        mxd(f"index {name} {TEXT} --tokens 1k")
-    mxd("ablate one --experts 1,2,3,4")
+        run_line(f"index {name} {TEXT} --tokens 1k")
+    run_line("ablate one --experts 1,2,3,4")
     return folder
 
 
-def mxd(line: str, *more: str) -> None:
+def run_line(line: str, *more: str) -> None:
     """Run a command. An error of the device is a traceback here, and a message of the program fails too."""
     words = line.split()
     assert run_command([*words, *more]) == 0, line
@@ -80,4 +80,4 @@ def train(name: str, flags: str = "", tokens: int = 512) -> None:
     """Train a run of the layer 1 of ``lm`` on the device."""
     defaults = {"--layer": "1", "--k": "4", "--num-experts": "40"}
     left = " ".join(f"{flag} {value}" for flag, value in defaults.items() if flag not in flags)
-    mxd(f"train lm {TEXT} {SIZES} --tokens {tokens} --name {name} {left} {flags}")
+    run_line(f"train lm {TEXT} {SIZES} --tokens {tokens} --name {name} {left} {flags}")

@@ -5,14 +5,12 @@ PyTorch registers a device for the whole process and for good: afterwards every 
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.helpers.forking.forked import Forked
 from tests.helpers.processes import ROOT
 
-WALKS = sorted(str(path.relative_to(ROOT)) for path in Path(__file__).parent.glob("walk_*.py"))
 TIMEOUT_SECONDS = 600
 
 
@@ -21,9 +19,9 @@ def _pytest() -> None:
 
 
 def test_every_walk() -> None:
-    words = ["pytest", "-n", "0", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "tests.devices.plugin", *WALKS]
+    words = ["pytest", "-n", "0", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "tests.devices.plugin"]
     # Plugins were imported, without rewritten assertions, before the process was forked.
-    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning", "tests/devices/walks.py"]
     with Forked(_pytest, words, ROOT, os.environ) as process:
         out, errors = process.communicate(TIMEOUT_SECONDS)
         assert process.returncode == 0, out + errors

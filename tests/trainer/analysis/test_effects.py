@@ -1,13 +1,20 @@
-"""Direct effects against their definition, what experts write, and maps of experts against an SVD."""
+"""Direct effects, maps of experts and search by effect, against definitions, an SVD, differences and hooks."""
 
 import gc
+import math
 import weakref
+from collections.abc import Sequence
+from statistics import stdev
 
 import pytest
 import torch
-from torch import Tensor
+from pydantic import ValidationError
+from torch import Tensor, nn
 
-from mxd.trainer.analysis import effects
+from mxd.trainer.analysis import edit_price as edit_price_module
+from mxd.trainer.analysis import effect_search, effects
+from mxd.trainer.analysis.edit_price import UNRELATED_TOKENS, ability_items, edit_price
+from mxd.trainer.analysis.effect_search import expert_effects, find, measure, unit_prices
 from mxd.trainer.analysis.effects import (
     SMALL_SCALING,
     differentiable_forward,
@@ -19,20 +26,25 @@ from mxd.trainer.analysis.effects import (
     read_target,
 )
 from mxd.trainer.analysis.results import ExpertEffect, ExpertWrites, OutputDimension
+from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
     DifferenceTarget,
     ExpertTarget,
+    FindConfig,
     SetTarget,
     Target,
     TokenTarget,
 )
+from mxd.trainer.config.layer import methods
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
+from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
-from tests.helpers.language_models import tiny_language_model
+from tests.helpers.language_models import sure_language_model, tiny_language_model
+from tests.helpers.layers import random_layer
 from tests.helpers.runs import World, run_of, small_world
 
 
@@ -185,3 +197,264 @@ def test_other_methods(maps: World) -> None:
     assert hidden.small_scaling_share is None
     with pytest.raises(UserError, match="transcoder are vectors"):
         expert_map(maps.language_model, Run.load("transcoder", maps.data), EXPERT)
+
+
+PROMPTS = ("the old fox", "a blue dog ran")
+UNRELATED = ("red and blue", "very old")
+WISHES = {
+    "token": FindConfig(prompts=PROMPTS[:1], wanted=("s",), unrelated=UNRELATED),
+    "tokens": FindConfig(prompts=PROMPTS, wanted=("s", "r", "s"), unrelated=UNRELATED),
+    "continuation": FindConfig(prompts=PROMPTS, wanted=(" sang",), unrelated=UNRELATED),
+    "mixed": FindConfig(prompts=PROMPTS[:1], wanted=("s", " ran", " sat"), unwanted=("e",), unrelated=UNRELATED),
+    "texts": FindConfig(prompts=PROMPTS, wanted=(" the red dog",), unwanted=(" a fox",), unrelated=UNRELATED),
+    "unwanted": FindConfig(prompts=PROMPTS, unwanted=("s", " ran"), unrelated=UNRELATED),
+}
+
+
+def runs_of(world: World) -> list[Run]:
+    """Two runs of the tiny model, in which the start token has an embedding.
+
+    In the helper's model it is zero, so that the norms' derivatives at it are a thousand times as large as elsewhere.
+    """
+    embedding = world.language_model.module.get_input_embeddings().weight.data
+    embedding[0] = embedding[1:].flip(0)[0]
+    runs = [run_of(world, "early", 0), run_of(world, "late", 2)]
+    for run in runs:
+        run.layer.table.data.mul_(0.1)
+    return runs
+
+
+def hooked(language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], ids: Sequence[int]) -> Tensor:
+    """Log-probabilities of the next tokens with edits, [T, V], by forward hooks on the MLP modules."""
+    handles = []
+    for edit in edits:
+        run = next(run for run in runs if run.name == edit.run)
+        layer = run.layer
+        assert isinstance(layer, MxD)
+        matrix_HO = edit.strength * run.units.get(edit.expert, 1.0) * layer.expert_matrix(edit.expert)
+
+        def add(
+            _mlp: nn.Module, inputs: tuple[Tensor], output: Tensor, layer: MxD = layer, matrix_HO: Tensor = matrix_HO
+        ) -> Tensor:
+            return output + layer.encode(inputs[0].float()) @ matrix_HO
+
+        mlp = language_model.module.get_submodule(f"model.layers.{run.config.layer}.mlp")
+        handles.append(mlp.register_forward_hook(add))
+    try:
+        with torch.no_grad():
+            logits_TV: Tensor = language_model.module(input_ids=torch.tensor([list(ids)])).logits[0].double()
+            return logits_TV.log_softmax(-1)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def probabilities(
+    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], prompt: str, texts: Sequence[str]
+) -> float:
+    """Probability that one of the texts follows the prompt."""
+    total, start = 0.0, prompt_ids(language_model, prompt)
+    for text in set(texts):
+        ids = prompt_ids(language_model, prompt + text)
+        log_p_TV = hooked(language_model, runs, edits, ids)
+        total += math.exp(sum(float(log_p_TV[place - 1, ids[place]]) for place in range(len(start), len(ids))))
+    return total
+
+
+def wish_of(language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], config: FindConfig) -> float:
+    terms = [
+        sign * math.log(probabilities(language_model, runs, edits, prompt, texts))
+        for prompt in config.prompts
+        for sign, texts in ((1, config.wanted), (-1, config.unwanted))
+        if texts
+    ]
+    return sum(terms) / len(config.prompts)
+
+
+@pytest.mark.parametrize("method", methods("core", "experimental", "imported"))
+def test_effects_equal_each_experts_contribution(method: str) -> None:
+    layer = random_layer(method).requires_grad_(False)
+    generator = torch.Generator().manual_seed(1)
+    x_PI = torch.randn(6, layer.config.input_width, generator=generator)
+    gradient_PO = torch.randn(6, layer.config.output_width, generator=generator)
+    effect_N = expert_effects(layer, x_PI, gradient_PO)
+    dense_PM = layer.dense_output(x_PI)
+    for expert in range(layer.config.num_experts):
+        one = Routing(torch.ones(6, 1), torch.full((6, 1), expert))
+        expected = float((layer.contribution(dense_PM, one) * gradient_PO).sum())
+        assert float(effect_N[expert]) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", WISHES)
+def test_predictions_equal_finite_differences_and_measurements_equal_hooks(world: World, kind: str) -> None:
+    language_model, runs, config = world.language_model, runs_of(world), WISHES[kind]
+    language_model.module.double()
+    found = find(language_model, runs, config)
+    before = wish_of(language_model, runs, (), config)
+    assert found.wish == pytest.approx(before, abs=1e-4)
+    assert {expert.edit.run for expert in found.experts} <= {"early", "late"} and len(found.experts) == config.hits
+    assert [e.change for e in found.experts] == sorted((e.change for e in found.experts), reverse=True)
+    share = sum(
+        probabilities(language_model, runs, (), prompt, config.wanted or config.unwanted) for prompt in config.prompts
+    ) / len(config.prompts)
+    assert found.probability == pytest.approx(share if config.wanted else 1 - share, abs=1e-5)
+    for expert in found.experts[:3]:
+        up, down = (
+            wish_of(language_model, runs, [expert.edit.model_copy(update={"strength": step})], config)
+            for step in (1e-3, -1e-3)
+        )
+        assert expert.per_unit == pytest.approx((up - down) / 2e-3, rel=2e-3, abs=1e-5)
+        assert expert.change == pytest.approx(wish_of(language_model, runs, [expert.edit], config) - before, abs=1e-3)
+
+
+def test_predicted_change_follows_the_log_odds(world: World) -> None:
+    config = WISHES["token"].model_copy(update={"max_price": 10.0})
+    found = find(world.language_model, runs_of(world), config)
+    for expert in found.experts:
+        odds = math.log(found.probability / (1 - found.probability))
+        odds += expert.per_unit * expert.edit.strength / (1 - found.probability)
+        expected = -math.log1p(math.exp(-odds)) - math.log(found.probability)
+        assert expert.predicted == pytest.approx(expected, rel=1e-5)
+
+
+def test_prices_equal_the_divergence_on_unrelated_text(world: World) -> None:
+    language_model, runs = world.language_model, runs_of(world)
+    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED)
+    group = (Edit(run="early", expert=3, mode="add", strength=0.5), Edit(run="late", expert=7, mode="add", strength=2))
+    total, tokens = 0.0, 0
+    for text in UNRELATED:
+        ids = prompt_ids(language_model, text)[:-1]
+        original_TV, steered_TV = (hooked(language_model, runs, edits, ids) for edits in ((), group))
+        total += float((original_TV.exp() * (original_TV - steered_TV)).sum())
+        tokens += len(ids)
+    (effect,) = measure(language_model, runs, config, [group])
+    assert effect.price == pytest.approx(total / tokens, rel=1e-3)
+    assert effect.change == pytest.approx(
+        wish_of(language_model, runs, group, config) - wish_of(language_model, runs, (), config), abs=1e-4
+    )
+    assert effect.random_price > 0
+    runs.reverse()
+    late = Edit(run="late", expert=7, mode="add", strength=2)
+    unnamed = late.model_copy(update={"run": None})
+    named, first = measure(language_model, runs, config, [(late,), (unnamed,)])
+    assert first.change == named.change, "an edit without a run is one of the first"
+
+
+def test_predicted_prices_are_the_divergence_to_second_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effect_search, "SIGNS", 600)
+    monkeypatch.setattr(effect_search, "PRIOR_SIGNS", 0)
+    language_model, runs = world.language_model, runs_of(world)
+    prices = unit_prices(language_model, runs, texts=UNRELATED)
+    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED)
+    language_model.module.double()
+    for name in ("early", "late"):
+        edits = [Edit(run=name, expert=expert, mode="add", strength=0.02) for expert in (1, 5, 9)]
+        for edit, effect in zip(edits, measure(language_model, runs, config, [(edit,) for edit in edits]), strict=True):
+            assert float(prices[name][edit.expert]) * 0.02**2 == pytest.approx(effect.price, rel=0.2)
+
+
+def test_a_price_shrinks_towards_its_layers_mean(world: World) -> None:
+    runs = runs_of(world)
+    units = {"early": {expert: float(expert % 2) for expert in range(33)}, "late": {}}
+    prices = unit_prices(world.language_model, runs, units, UNRELATED)
+    raw_N = world.language_model.unit_prices[runs[0].layer][UNRELATED]
+    alive_N = torch.arange(33) % 2 == 1
+    draws = 2 * effect_search.SIGNS
+    expected_N = (draws * raw_N + 16 * raw_N[alive_N].mean()) / (draws + 16)
+    torch.testing.assert_close(prices["early"], torch.where(alive_N, expected_N, 0.0))
+
+
+def test_unrelated_texts_are_cut_to_the_context_length(world: World) -> None:
+    config = WISHES["token"].model_copy(update={"unrelated": ("red " * 100,)})
+    edit = (Edit(run="early", expert=3, mode="add", strength=1),)
+    (long,) = measure(world.language_model, runs_of(world), config, [edit])
+    config = config.model_copy(update={"unrelated": (("red " * 100)[:UNRELATED_TOKENS],)})
+    assert measure(world.language_model, runs_of(world), config, [edit]) == (long,)
+
+
+def test_a_text_that_is_too_improbable_for_float64_has_probability_zero(world: World) -> None:
+    config = FindConfig(prompts=("the",), wanted=("red blue " * 9,), unrelated=UNRELATED, hits=1)
+    found = find(sure_language_model(), runs_of(world)[0], config)
+    assert found.wish < -750
+    assert found.probability == 0
+
+
+def test_dead_experts_are_not_found(world: World) -> None:
+    units = {"early": {expert: float(expert < 4) for expert in range(33)}, "late": {0: 0.0}}
+    found = find(world.language_model, runs_of(world), WISHES["token"], units)
+    assert {(each.edit.run, each.edit.expert) for each in found.experts} <= {("early", expert) for expert in range(4)}
+
+
+def test_invalid_searches_are_errors(world: World) -> None:
+    with pytest.raises(ValidationError, match="at least one wanted or unwanted text"):
+        FindConfig(prompts=PROMPTS)
+    runs = runs_of(world)
+    for edit in ("early/3:scale:2", "early/3:add:1@prompt"):
+        with pytest.raises(UserError, match="only, not for early/3"):
+            measure(world.language_model, runs, WISHES["token"], [(Edit.model_validate(edit),)])
+    with pytest.raises(UserError, match="both replace layer 0"):
+        find(world.language_model, [runs[0], run_of(world, "again", 0)], WISHES["token"])
+    assert measure(tiny_language_model(), runs, WISHES["token"], []) == ()
+
+
+def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    language_model, runs = world.language_model, runs_of(world)
+    items = (
+        ability_items()[0]._replace(prompt="the old", right=" fox", wrong=" dog"),
+        ability_items()[80]._replace(prompt="a red", right=" sat down", wrong="s"),
+        ability_items()[-1]._replace(prompt="very", right=" old", wrong=" red blue"),
+    )
+    monkeypatch.setattr(edit_price_module, "ability_items", lambda: items)
+    monkeypatch.setattr(edit_price_module, "UNRELATED", UNRELATED)
+    group = (Edit(expert=3, mode="add", strength=0.5), Edit(run="late", expert=7, mode="add", strength=2))
+    price = edit_price(language_model, runs, group)
+    named = tuple(edit.model_copy(update={"run": edit.run or "early"}) for edit in group)
+    kl, losses, tokens = 0.0, [0.0, 0.0], 0
+    for text in UNRELATED:
+        ids = prompt_ids(language_model, text)
+        both = [hooked(language_model, runs, edits, ids[:-1]) for edits in ((), named)]
+        kl += float((both[0].exp() * (both[0] - both[1])).sum())
+        tokens += len(ids) - 1
+        for side, log_p_TV in enumerate(both):
+            losses[side] -= sum(float(log_p_TV[place, token]) for place, token in enumerate(ids[1:]))
+    assert price.edits.kl == pytest.approx(kl / tokens, rel=1e-3)
+    assert price.edits.loss_increase == pytest.approx((losses[1] - losses[0]) / tokens, abs=1e-5)
+    assert price.random.kl > 0 and price.items == 3
+    assert 0 < price.edits.kl_error < price.edits.kl and price.edits.loss_error > 0
+
+    def log_p(edits: Sequence[Edit], prompt: str, text: str) -> float:
+        start = prompt_ids(language_model, prompt)
+        ids = [*start, *language_model.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        log_p_TV = hooked(language_model, runs, edits, ids[:-1])
+        return sum(float(log_p_TV[place - 1, ids[place]]) for place in range(len(start), len(ids)))
+
+    outcomes: list[list[float]] = []
+    for ability, edits in ((price.original_ability, ()), (price.ability, named)):
+        solved = {
+            each.kind: float(log_p(edits, each.prompt, each.right) > log_p(edits, each.prompt, each.wrong))
+            for each in items
+        }
+        assert {kind: getattr(ability, kind) for kind in solved} == solved
+        assert ability.all == pytest.approx(sum(solved.values()) / 3)
+        outcomes.append([*solved.values()])
+    changes = [float(edited - original) for original, edited in zip(*outcomes, strict=True)]
+    assert price.ability_error == pytest.approx(stdev(changes) / 3**0.5)
+
+
+def test_edits_that_change_nothing_cost_nothing_and_those_with_conditions_are_rejected(world: World) -> None:
+    runs = runs_of(world)
+    price = edit_price(world.language_model, runs[:1], [Edit(expert=3, mode="scale", strength=1)])
+    assert (price.edits.kl, price.edits.loss_increase) == (0, 0)
+    assert (price.edits.kl_error, price.edits.loss_error, price.ability_error) == (0, 0, 0)
+    assert price.ability == price.original_ability == price.random_ability
+    with pytest.raises(UserError, match="with a condition cannot be measured: 3:add:1@generated"):
+        edit_price(world.language_model, runs, [Edit.model_validate("3:add:1@generated")])
+    with pytest.raises(UserError, match="no edit"):
+        edit_price(world.language_model, runs, [])
+
+
+def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
+    items = ability_items()
+    assert len(items) == len({item.prompt for item in items}) == 200
+    assert {item.kind for item in items} == {"facts", "arithmetic", "grammar"}
+    assert [item for item in items if item.right == item.wrong or not item.right.startswith(" ")] == []

@@ -21,7 +21,7 @@ from mxd.trainer.layers import ops, triton_ops
 from mxd.trainer.layers.ops import compiled_ops
 from mxd.trainer.utils import devices
 from mxd.trainer.utils.devices import DeviceMemory
-from tests.backend.cli.words import Capture
+from tests.backend.cli.conftest import Capture
 from tests.helpers.runs import World
 
 

@@ -29,7 +29,7 @@ from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.storage.run import run_names
-from tests.backend.cli.words import Capture, document
+from tests.backend.cli.conftest import Capture, document
 from tests.helpers import TEST_DEMO
 from tests.helpers.analysis.benchmarks import DATASETS, write_benchmark
 from tests.helpers.databases import metric

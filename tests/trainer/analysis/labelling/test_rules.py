@@ -1,11 +1,22 @@
-"""Rules: found for synthetic activity, in English, and as labels of a whole run."""
+"""Labels: rules for synthetic activity, labels read back as conditions, and answers of a language model over HTTP."""
 
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.labelling.features import FEATURES, FeatureExtractor, Vocabulary, token_kind
+from mxd.trainer.analysis.labelling import llm_explainer as module
+from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES, FEATURES, FeatureExtractor, Vocabulary, token_kind
+from mxd.trainer.analysis.labelling.llm_explainer import Endpoint, EndpointError, ExplainResult, explain_experts
+from mxd.trainer.analysis.labelling.matching import label_matches
 from mxd.trainer.analysis.labelling.rules import (
     ActiveTokens,
     BackgroundTokens,
@@ -13,12 +24,14 @@ from mxd.trainer.analysis.labelling.rules import (
     describe_rule,
     find_rules,
     label_experts,
+    matches,
     score_rule,
 )
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.runs import World
 
@@ -200,3 +213,171 @@ def test_kinds_of_tokens(text: str, word: str, kind: str) -> None:
 def test_languages(text: str, language: str) -> None:
     texts = [f" {word}" for word in text.split()]
     assert set(values(texts, "language")) == {language}
+
+
+TEXTS = [
+    text
+    for sentence in (
+        " On| Monday|,| he| was| late| at| last|.| (|The| end|)|\n",
+        "def| run|ning|(|self|):|\n|    |return| 12|3|\n",
+        " Der| Hund| und| die| Katze| sind| nicht| hier|.| JSON| A| “|yes|”| -| a|t| one| time|.",
+    )
+    for text in sentence.split("|")
+]
+
+
+@pytest.mark.parametrize(
+    ("label", "word", "expected"),
+    [
+        ("“Monday”", " Monday", True),
+        ("“Monday”", " last", False),
+        ("“last” after “at”", " last", True),
+        ("After “at” or “the”", " last", True),
+        ("After “at” or “the”", " late", False),
+        ("Words in “-day” or “-ing”", " Monday", True),
+        ("Capitalised words in “-day” or “-ing”", " Monday", True),
+        ("Numbers inside brackets", " 12", False),
+        ("“end” inside brackets", " end", True),
+        ("An explanation of a language model", " Monday", None),
+        ("“x” after “” at the start of a document", " Monday", None),
+    ],
+)
+def test_a_label_holds_where_it_says(label: str, word: str, expected: bool | None) -> None:
+    assert label_matches(label, TEXTS, TEXTS.index(word)) is expected
+
+
+def test_a_label_holds_where_its_rule_does() -> None:
+    extractor, draw = FeatureExtractor("<|endoftext|>"), random.Random(0)
+    features = extractor.extract(TEXTS)
+    everywhere, read, equal = np.arange(len(TEXTS)), 0, 0
+    for _ in range(400):
+        token = draw.randrange(len(TEXTS))
+        chosen = draw.sample([f for f in range(len(FEATURES)) if features[f, token]], draw.choice((1, 1, 2)))
+        rule = tuple(Condition(f, (int(features[f, token]),)) for f in sorted(chosen))
+        label = describe_rule(rule, extractor.vocabularies)
+        held = [label_matches(label, TEXTS, position) for position in everywhere.tolist()]
+        if None in held:
+            continue
+        read += 1
+        matched = matches(features, rule, everywhere)
+        assert not any(matched & ~np.array(held, bool)), label  # a label may say less than its rule
+        equal += bool((matched == np.array(held)).all())
+    assert read > 300
+    assert equal > 0.7 * read
+
+
+Answer = Callable[[str], tuple[int, str]]
+"""Function from the last message to a status and a content."""
+
+
+@pytest.fixture(autouse=True)
+def retry_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Answer], str]]:
+    """Start an endpoint with the given answers and return its URL."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(answer: Answer) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, content = answer(request["messages"][-1]["content"])
+                body = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Log nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}/v1"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def indexed(world: World, run: Run) -> Run:
+    world.index(run, tokens=3_000, examples_per_bin=3, top_examples=20)
+    return run
+
+
+def usable_answer(question: str) -> tuple[int, str]:
+    """Answer with a label, or with every second text."""
+    if question.startswith("Description"):
+        return 200, 'I say {"matching": [1, 3, 5]}.'
+    return 200, '{"label": "letters\\n of words"}'
+
+
+def explain(world: World, run: Run, url: str, **options: object) -> object:
+    return explain_experts(run, world.database, "asked", Endpoint(url, "asked").ask, limit=3, **options)  # type: ignore[arg-type]
+
+
+def test_labels_are_stored_with_scores_and_requested_once(
+    world: World, indexed: Run, serve: Callable[[Answer], str]
+) -> None:
+    url = serve(usable_answer)
+    explain(world, indexed, url)
+    first = {label.expert for label in world.rows(AutomaticLabelRecord)}
+    assert first
+    explain(world, indexed, url)
+    stored = world.rows(AutomaticLabelRecord)
+    assert len(stored) > len(first)
+    assert {label.label for label in stored} == {"letters of words"}
+    assert all(label.labeller == "asked" and 0 <= label.balanced_accuracy <= 1 for label in stored)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda question: (200, "I would rather not."),
+        lambda question: (200, '{"label": ""}'),
+        lambda question: (200, '{"matching": [99]}') if question.startswith("D") else (200, '{"label": "a"}'),
+        lambda question: (200, '{"matching": "all"}') if question.startswith("D") else (200, '{"label": "a"}'),
+    ],
+)
+def test_an_unusable_answer_gives_no_label(
+    world: World, indexed: Run, serve: Callable[[Answer], str], answer: Answer
+) -> None:
+    result = explain(world, indexed, serve(answer))
+    assert isinstance(result, ExplainResult)
+    assert result.failed > 0
+    assert result.failed + result.skipped == 3
+    assert world.rows(AutomaticLabelRecord) == []
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_an_error_status_is_an_error(world: World, indexed: Run, serve: Callable[[Answer], str], status: int) -> None:
+    with pytest.raises(EndpointError, match=str(status)):
+        explain(world, indexed, serve(lambda question: (status, "no")))
+    assert world.rows(AutomaticLabelRecord) == []
+
+
+def test_labels_survive_cancelling(world: World, indexed: Run, serve: Callable[[Answer], str]) -> None:
+    url = serve(usable_answer)
+    with pytest.raises(UserError, match="saved"):
+        explain(world, indexed, url, callbacks=Callbacks(is_cancelled=lambda: bool(world.rows(AutomaticLabelRecord))))
+    assert len(world.rows(AutomaticLabelRecord)) == 1
+    explain(world, indexed, url)
+    assert len(world.rows(AutomaticLabelRecord)) > 1
+
+
+def test_no_text_is_of_a_block_with_explained_texts(
+    world: World, indexed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_marked_text", lambda _session, _run, _tokenizer, sequence, _position: sequence)
+    with Session(world.database) as session:
+        record = find_record(session, indexed.name)
+        for expert in range(record.num_experts):
+            examples = module.read_label_examples(session, record, expert, indexed.tokenizer, 14, 6)
+            tested = [int(number) // BLOCK_SEQUENCES % 2 for number in (*examples.active, *examples.inactive)]
+            assert all(tested) and not any(int(number) // BLOCK_SEQUENCES % 2 for number in examples.explained)
