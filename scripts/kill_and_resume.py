@@ -29,11 +29,10 @@ import torch
 
 from mxd.backend.cli.main import main as mxd
 from mxd.trainer.storage.run import Run
-from tests.helpers.forking.forked import PROCESSES
-from tests.helpers.forking.torchrun import started_processes
+from tests.helpers.processes import PROCESSES, started_processes
 
 IMPORTED_ONCE = [
-    "tests.helpers.forking.forked",
+    "tests.helpers.processes",
     "mxd.backend.cli.commands.train",
     "mxd.trainer.training.train",
     "mxd.trainer.data.activation_cache",

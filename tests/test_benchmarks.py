@@ -19,8 +19,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.storage.database.open import sqlite_url
-from tests.helpers.language_models import CONFIGS, byte_tokenizer
-from tests.helpers.runs import run_of, small_world
+from tests.helpers.runs import CONFIGS, byte_tokenizer, run_of, small_world
 
 
 def test_every_section_of_the_gpu_run(tmp_path: Path) -> None:

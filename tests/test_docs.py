@@ -28,7 +28,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
 from tests.api import conftest as api
 from tests.helpers import TEST_DEMO
-from tests.helpers.language_models import saved_language_model
+from tests.helpers.runs import saved_language_model
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

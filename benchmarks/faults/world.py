@@ -17,7 +17,7 @@ from mxd.backend.database.maintenance import check_database
 from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.helpers.forking.forked import PROCESSES
+from tests.helpers.processes import PROCESSES
 from tests.helpers.runs import indexed_world
 
 TIMEOUT_SECONDS = 120

@@ -10,7 +10,7 @@ import pytest
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import mxd
-from tests.helpers.language_models import byte_tokenizer, tiny_language_model
+from tests.helpers.runs import byte_tokenizer, tiny_language_model
 
 FAMILIES = ("gpt2", "llama", "gpt-neox")
 one_family = pytest.mark.parametrize("user", FAMILIES[:1], indirect=True)

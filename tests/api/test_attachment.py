@@ -20,9 +20,8 @@ from mxd.trainer.language_model.mlp_hooks import like_weights
 from mxd.trainer.language_model.model import cache_argument
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.api.conftest import User, user_model
-from tests.helpers.layers import random_layer
-from tests.helpers.runs import World, run_of, small_world
-from tests.trainer.inference.test_conditions import UNITS, Reference
+from tests.helpers.runs import World, random_layer, run_of, small_world
+from tests.trainer.inference.test_steering import UNITS, Reference
 
 PROMPT = "the old fox"
 

@@ -17,7 +17,7 @@ from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run_sets import weights_digest
 from tests.api.conftest import User, one_family, user_model
-from tests.helpers.language_models import END
+from tests.helpers.runs import END
 
 SHORT, LONG = "the fox", "a very old dog sang."
 

@@ -22,7 +22,7 @@ from mxd.api.errors import in_python
 from mxd.trainer.data.readers import read_labelled
 from tests.api.conftest import User, one_family, texts, user_model
 from tests.api.test_attachment import snapshot
-from tests.helpers.language_models import byte_tokenizer, saved_language_model
+from tests.helpers.runs import byte_tokenizer, saved_language_model
 
 SIZES: dict[str, Any] = {"layer": 1, "num_experts": 40, "k": 4, "context_length": 16, "batch_tokens": 64}
 SIZES |= {"buffer_tokens": 512, "log_every": 4, "progress": False}

@@ -1,8 +1,10 @@
 """Fixtures of the backend's tests: one database of made-up statistics, one real run, and servers on both."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -20,6 +22,11 @@ IN_BOTH = ("annotations", "experts", "search", "waiting")
 """Files of tests that run on a database in SQLite and on one in PostgreSQL; all others on SQLite alone."""
 NewDatabase = Callable[[Path], str]
 """URL of a database that is not there yet, for a data folder."""
+
+
+def events(stream: str) -> list[dict[str, Any]]:
+    """Data of the events of an event stream."""
+    return [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -27,7 +27,7 @@ from mxd.backend.export.bundles.pack import portable_row, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.utils.display import printable, spreadsheet_text
 from tests.backend.cli.mcp.test_mcp import answer
-from tests.helpers.formats.bundles import packed
+from tests.backend.export.bundles.conftest import packed
 from tests.helpers.fuzzing import tried
 from tests.helpers.runs import World
 

@@ -22,8 +22,7 @@ from tests.browser.rest import hover, press, settle
 from tests.browser.sample import RUN
 from tests.browser.test_pages import check_looks
 from tests.browser.test_routing import PROMPT, heat_map
-from tests.helpers.analysis.benchmarks import DATASETS, write_benchmark
-from tests.helpers.databases import permuted_copy
+from tests.helpers.databases import DATASETS, permuted_copy, write_benchmark
 from tests.helpers.processes import ended, start, wait_for
 
 pytestmark = pytest.mark.browser

@@ -16,8 +16,7 @@ pretend_device.install()
 from mxd.backend.cli.main import run as run_command  # noqa: E402
 from mxd.trainer.evaluation import metrics  # noqa: E402
 from mxd.trainer.language_model.model import LanguageModel  # noqa: E402
-from tests.helpers.language_models import saved_language_model  # noqa: E402
-from tests.helpers.runs import small_world  # noqa: E402
+from tests.helpers.runs import saved_language_model, small_world  # noqa: E402
 
 SIZES = "--context-length 16 --batch-tokens 64 --buffer-tokens 256 --log-every 4"
 TEXT = "--dataset text.jsonl --on-short-text repeat"

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from tests.helpers.forking.forked import Forked
-from tests.helpers.processes import ROOT
+from tests.helpers.processes import ROOT, Forked
 
 TIMEOUT_SECONDS = 600
 

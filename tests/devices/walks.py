@@ -21,7 +21,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from tests.devices.plugin import SIZES, TEXT, run_line, train
 from tests.devices.pretend_device import recording
-from tests.helpers.language_models import byte_tokenizer, tiny_language_model
+from tests.helpers.runs import byte_tokenizer, tiny_language_model
 
 # ---------------------------------------------------------------- commands
 
@@ -135,7 +135,7 @@ def test_gradients_through_a_replaced_layer(subject: Subject) -> None:
 
 # ---------------------------------------------------------------- server
 
-EDITS = [{"expert": 1, "mode": "add", "strength": 2.0}, {"expert": 2, "mode": "ablate"}]
+PAIR = [{"expert": 1, "mode": "add", "strength": 2.0}, {"expert": 2, "mode": "ablate"}]
 ASKED = {"text": "old fox"}
 CIRCUIT = {**ASKED, "runs": ["one", "two"], "nodes": 12}
 SAMPLING = {"sampling": {"max_tokens": 4}}
@@ -146,8 +146,8 @@ ROUTES: dict[str, dict[str, Any] | None] = {
     "/api/runs/one/search/passage": ASKED,
     "/api/circuits": CIRCUIT,
     "/api/find": {"prompts": ["old"], "runs": ["one", "two"], "wanted": ["fox"]},
-    "/api/runs/one/steering": {"prompt": "fox", "edits": EDITS, **SAMPLING},
-    "/api/runs/one/steering/sweep": {"prompt": "fox", "edits": EDITS, "strengths": [0, 3], "control": 5, **SAMPLING},
+    "/api/runs/one/steering": {"prompt": "fox", "edits": PAIR, **SAMPLING},
+    "/api/runs/one/steering/sweep": {"prompt": "fox", "edits": PAIR, "strengths": [0, 3], "control": 5, **SAMPLING},
     "/api/runs/one/contrast": {"a": {"documents": ["old fox", "a dog"] * 6}, "b": {"documents": ["the red sang"] * 12}},
     "/v1/completions": {"model": "one", "prompt": "fox", "max_tokens": 4},
     "/api/runs/one/experts/1/map": None,

@@ -31,8 +31,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
-from tests.helpers.language_models import byte_tokenizer
-from tests.helpers.runs import World, small_world
+from tests.helpers.runs import World, byte_tokenizer, small_world
 
 CELLS = ("capture", "evaluate", "steer", "circuit", "vectors", "attach")
 TOLERANCE = 1e-4

@@ -1,8 +1,9 @@
-"""A database of synthetic statistics: many ties, dead experts, two runs; and a run with permuted experts."""
+"""A database of synthetic statistics: many ties, dead experts, two runs; permuted experts; a random benchmark."""
 
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
 from mxd.trainer.config import RecurrenceConfig, TextConfig, TrainConfig
+from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
+from mxd.trainer.evaluation.benchmark import BASELINES, METRICS, _baseline
+from mxd.trainer.evaluation.benchmark_results import Benchmark, BenchmarkDifference, BenchmarkScore, BenchmarkSettings
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.database import column_types as packing
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -34,8 +38,8 @@ from mxd.trainer.storage.database.tables import (
 )
 from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder
 from mxd.trainer.storage.run_records import enter
-from tests.helpers.language_models import byte_tokenizer
-from tests.helpers.layers import layer_config
+from mxd.trainer.utils.bootstrap import Bootstrap
+from tests.helpers.runs import byte_tokenizer, layer_config
 
 NUM_EXPERTS = 160
 ACTIVE = 120
@@ -250,3 +254,35 @@ def _copy_rows(session: Session, name: str, new_name: str, order: Sequence[int])
 def _rows(session: Session, table: type[Base], condition: ColumnElement[bool]) -> list[dict[str, Any]]:
     columns = [getattr(table, column.key) for column in table.__mapper__.column_attrs]
     return [dict(row) for row in session.execute(select(*columns).where(condition)).mappings()]
+
+
+DATASETS = ("5_hist_fig_ismale", "36_sciq_tf", "91_glue_qqp", "96_spam_is")
+UNITS = (1, 5)
+
+
+def write_benchmark(data: Path, *runs: str) -> Benchmark:
+    """Write a summary of runs of layer 3 into a data folder."""
+    names = [*runs, *(_baseline(kind, 3) for kind in BASELINES)]
+    bootstrap, generator = Bootstrap(len(DATASETS), 100, 0), np.random.default_rng(0)
+    scores, differences = [], []
+    for metric in METRICS:
+        for units in UNITS:
+            value_D = {name: generator.uniform(0.4, 1, len(DATASETS)) for name in names}
+            scores += [BenchmarkScore(name, units, metric, bootstrap.mean(value_D[name])) for name in names]
+            for name in names[1:]:
+                gain_D = value_D[names[0]] - value_D[name]
+                differences.append(
+                    BenchmarkDifference(name, units, metric, bootstrap.mean(gain_D), int((gain_D > 0).sum()))
+                )
+    benchmark = Benchmark(
+        settings=BenchmarkSettings("0.4.2", "lm", "float32", 300, 64, UNITS, (42, 43), dict.fromkeys(runs, "0" * 32)),
+        datasets=DATASETS,
+        training_texts=(150, 200),
+        test_texts=(99, 99),
+        scores=tuple(scores),
+        differences=tuple(differences),
+    )
+    folder = data / BENCHMARK_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / BENCHMARK_SUMMARY).write_text(json.dumps(asdict(benchmark)))
+    return benchmark

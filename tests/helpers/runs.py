@@ -1,6 +1,8 @@
-"""A small set-up for tests: text on disk, a language model, settings, a database."""
+"""Small language models that are made in code, layers, runs, and a folder with text, settings and a database."""
 
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,18 +11,215 @@ import numpy as np
 import torch
 from sqlalchemy import Engine, inspect, select
 from sqlalchemy.orm import Session
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from mxd.trainer.analysis.indexing.build import IndexResult, build_index
-from mxd.trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config import IndexConfig, LayerConfig, Method, OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import Base
 from mxd.trainer.storage.run import Run
+from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.language_models import saved_language_model, tiny_language_model
-from tests.helpers.layers import random_layer
+
+VOCABULARY = 257
+END = "<|endoftext|>"
+ENDLESS_TEMPLATE = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+"""A chat template of two nested loops, which takes hours."""
+
+_SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
+_LONG: dict[str, Any] = _SIZES | {"intermediate_size": 24, "max_position_embeddings": 128}
+_LLAMA_LIKE: dict[str, Any] = _LONG | {"num_key_value_heads": 2}
+
+
+def _config(kind: str, **settings: Any) -> PreTrainedConfig:
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
+    return AutoConfig.for_model(kind, vocab_size=VOCABULARY, **special, **settings)
+
+
+CONFIGS: dict[str, PreTrainedConfig] = {
+    "gpt2": _config("gpt2", n_embd=16, n_layer=3, n_head=2, n_positions=128),
+    "gpt-neox": _config("gpt_neox", **_LONG),
+    **{
+        kind: _config(kind, **_LLAMA_LIKE, head_dim=8)
+        for kind in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
+    },
+    "phi": _config("phi", **_LLAMA_LIKE),
+    "opt": _config("opt", **_SIZES, ffn_dim=24, max_position_embeddings=128, word_embed_proj_dim=16),
+    "falcon": _config("falcon", **_SIZES, ffn_hidden_size=24),
+}
+SCALED = {"granite": _config("granite", **_LLAMA_LIKE, residual_multiplier=0.22)}
+"""Families that add a multiple of the MLP's output to the residual stream."""
+
+OTHER_CACHES: dict[str, PreTrainedConfig] = {
+    "lfm2": _config(
+        "lfm2",
+        **_LLAMA_LIKE,
+        head_dim=8,
+        block_ff_dim=24,
+        block_auto_adjust_ff_dim=False,
+        layer_types=["conv", "full_attention", "conv"],
+    ),
+    "gemma3n": _config(
+        "gemma3n_text",
+        **_LLAMA_LIKE | {"num_hidden_layers": 4},
+        head_dim=8,
+        hidden_size_per_layer_input=8,
+        vocab_size_per_layer_input=VOCABULARY,
+        laurel_rank=4,
+        altup_num_inputs=2,
+        num_kv_shared_layers=2,
+        activation_sparsity_pattern=[0.0] * 4,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        sliding_window=8,
+    ),
+}
+"""Families whose cache is not one pair of keys and values per block: convolution states, shared pairs."""
+
+
+@cache
+def byte_tokenizer() -> PreTrainedTokenizerBase:
+    """One token per byte, and the end-of-text token with id 0."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {END: 0} | {character: place + 1 for place, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token=END, pad_token=END)
+
+
+def tiny_language_model(family: str = "llama", seed: int = 0) -> LanguageModel:
+    """A language model of a family with a few thousand random weights, on the CPU in float32."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # A copy: who changes the config of one changes none of the others.
+        module = AutoModelForCausalLM.from_config(
+            deepcopy({**CONFIGS, **OTHER_CACHES, **SCALED}[family]), dtype=torch.float32
+        )
+    for parameter in module.parameters():
+        # Starting values are so small that every next-token distribution would be flat and every test blind.
+        parameter.data.mul_(3.0) if parameter.dim() > 1 else None
+    return LanguageModel(module, byte_tokenizer(), f"tiny-{family}")
+
+
+def sure_language_model() -> LanguageModel:
+    """A tiny language model with confident, mostly wrong predictions."""
+    language_model = tiny_language_model()
+    language_model.module.get_output_embeddings().weight.data.mul_(25.0)
+    return language_model
+
+
+def saved_language_model(folder: Path, family: str = "llama", seed: int = 0) -> Path:
+    """``tiny_language_model`` in a folder that ``LanguageModel.load`` reads."""
+    return saved(tiny_language_model(family, seed), folder)
+
+
+def saved(language_model: LanguageModel, folder: Path) -> Path:
+    language_model.module.save_pretrained(folder)
+    language_model.tokenizer.save_pretrained(folder)
+    return folder
+
+
+TOKENS, WIDTH, EXPERTS, STEPS = 32, 12, 40, 9
+"""Sizes of ``layer_trainer``."""
+
+
+def layer_config(method: Method = "mxd", widths: tuple[int, int, int] = (12, 20, 10), **changes: Any) -> LayerConfig:
+    """Settings of a layer of any method: 33 experts, 5 of them active; an autoencoder reads what it writes."""
+    traits = method_traits(method)
+    settings: dict[str, Any] = {
+        "method": method,
+        "input_width": widths[2] if method == "autoencoder" else widths[0],
+        "hidden_width": widths[1],
+        "output_width": widths[2],
+        "num_experts": 33,
+        "k": 33 if traits.status == "imported" else 5,
+        "activation": "silu",
+        "encoder": "glu",
+        "rank": 3 if traits.rank else None,
+    }
+    return LayerConfig(**(settings | changes))
+
+
+def routing_to(indices: list[list[int]]) -> Routing:
+    """Activations of 1 of these experts."""
+    indices_TK = torch.tensor(indices)
+    return Routing(torch.ones(indices_TK.shape), indices_TK)
+
+
+def random_layer(method: Method = "mxd", seed: int = 0, **changes: Any) -> SparseLayer:
+    """A layer with random parameters, the decoder included; ``changes`` are those of ``layer_config``."""
+    layer = build_layer(layer_config(method, **changes))
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in layer.parameters():
+        parameter.data.normal_(0, 0.5, generator=generator)
+    return layer
+
+
+def layer_trainer(
+    method: Method = "mxd", min_k: int | None = None, lr: float | Tensor = 0.0, **settings: Any
+) -> LayerTrainer:
+    torch.manual_seed(0)
+    traits = method_traits(method)
+    layer = build_layer(
+        layer_config(
+            method,
+            (WIDTH, 20, WIDTH),
+            num_experts=EXPERTS,
+            k=4,
+            activation="gelu",
+            encoder="mlp",
+            min_k=min_k,
+            mixing=traits.mixing,
+        )
+    )
+    config = TrainConfig(
+        name="small",
+        language_model="none",
+        layer=0,
+        method=method,
+        text=TextConfig(dataset="none"),
+        tokens=STEPS * TOKENS,
+        init="random",
+        min_k=min_k,
+        **({"optimizer": OptimizerConfig(batch_tokens=TOKENS)} | settings),
+    )
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=lr, weight_decay=0.0, fused=True)
+    return LayerTrainer(layer, optimizer, config, STEPS, torch.zeros(EXPERTS, dtype=torch.int64))
+
+
+def trap(language_model: LanguageModel, index: int) -> MxD:
+    """The original weights with one always-active expert of ones: a perfect layer whose routing does nothing."""
+    layer = build_layer(layer_config(num_experts=12, k=1, **vars(language_model.architecture.mlp_shape(index))))
+    assert isinstance(layer, MxD) and layer.encoder_gate is not None
+    weights = language_model.architecture.encoder_weights(index)
+    _, writer = language_model.architecture.matrices(index)
+    assert weights.gate_weight_HI is not None and weights.gate_bias_H is not None
+    with torch.no_grad():
+        layer.encoder.weight.copy_(weights.weight_HI)
+        layer.encoder.bias.copy_(weights.bias_H)
+        layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
+        layer.encoder_gate.bias.copy_(weights.gate_bias_H)
+        layer.decoder.weight.copy_(writer.weight)  # type: ignore[arg-type]
+        layer.gate.weight.zero_()
+        layer.gate.bias.fill_(-1.0)
+        layer.gate.bias[0] = 1.0
+        layer.scaling_NO[0] = 1.0
+    return layer
+
 
 Row = TypeVar("Row", bound=Base)
 

@@ -20,7 +20,7 @@ LONG = (
     "tests/scripts/test_build_demo.py",
     "tests/test_wheel.py",
     "tests/trainer/layers/test_ops.py",
-    "tests/trainer/layers/test_sharding.py",
+    "tests/trainer/layers/test_base.py",
     "tests/backend/cli/commands/test_evaluate.py",
     "tests/test_docs.py",
 )

@@ -18,7 +18,7 @@ from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.formats import LayerFormat
 from mxd.trainer.storage.formats.export import export_layers
 from mxd.trainer.storage.run import Run
-from tests.helpers.language_models import saved_language_model
+from tests.helpers.runs import saved_language_model
 from tests.interop.conftest import MXD, PACKAGES, TOLERANCE, TRANSCODER, add_row, browse
 from tests.interop.environments import CLT_TRAINING_COMMITS, ask, clt_training
 

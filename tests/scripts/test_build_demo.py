@@ -37,8 +37,7 @@ from mxd.trainer.storage.run_records import read_metrics
 from mxd.trainer.training.train import train_layers
 from scripts import build_demo
 from scripts.quantize import quantize_file
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import small_world
+from tests.helpers.runs import saved_language_model, small_world
 
 
 def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

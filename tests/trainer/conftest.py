@@ -19,6 +19,14 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.database.dispose()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A small world that the tests of a file share; each has names of its own."""
+    made = small_world(tmp_path_factory.mktemp("shared"))
+    yield made
+    made.database.dispose()
+
+
 @pytest.fixture(scope="session")
 def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a trained run. Tests copy it."""

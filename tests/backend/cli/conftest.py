@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mxd.backend.cli.main import run
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import small_world
+from tests.helpers.runs import saved_language_model, small_world
 
 Capture = pytest.CaptureFixture[str]
 

@@ -28,8 +28,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import run_names
 from mxd.trainer.utils.devices import DeviceMemory
 from tests.backend.cli.conftest import Capture, document
-from tests.helpers.forking.torchrun import run_processes
-from tests.helpers.processes import installed
+from tests.helpers.processes import installed, run_processes
 
 TEXT = "--dataset text.jsonl --tokens 512 --context-length 16"
 

@@ -27,9 +27,8 @@ from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
 from tests.backend.cli.conftest import Capture, train_words
-from tests.helpers.language_models import tiny_language_model
 from tests.helpers.processes import document, ended, server, start, wait_for
-from tests.helpers.runs import World, small_world
+from tests.helpers.runs import World, small_world, tiny_language_model
 
 
 def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None:

@@ -1,6 +1,5 @@
 """Lists, tags, labels, notes and steering sessions over HTTP: never lost or doubled, and kept by a new index."""
 
-import json
 import random
 import re
 from typing import Any
@@ -14,6 +13,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import count_written, remove_written
 from mxd.trainer.storage.database.open import delete_index
+from tests.backend.conftest import events
 from tests.helpers.databases import NUM_EXPERTS
 
 LISTS = "/api/runs/first/lists"
@@ -238,10 +238,8 @@ def test_a_session_reports_a_new_index(own_client: TestClient, own: Engine) -> N
 
 def test_an_opened_session_reproduces_its_tokens(live_client: TestClient) -> None:
     def tokens(steering: dict[str, Any]) -> list[int]:
-        with live_client.stream("POST", "/api/runs/small/steering", json=steering) as answer:
-            lines = "".join(answer.iter_text()).split("\n")
-        data = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
-        return [each["id"] for each in data if each["event"] == "token"]
+        answer = live_client.post("/api/runs/small/steering", json=steering)
+        return [each["id"] for each in events(answer.text) if each["event"] == "token"]
 
     saved = save(live_client, path="/api/runs/small/sessions")
     opened = live_client.get(f"/api/sessions/{saved['id']}").json()

@@ -20,8 +20,7 @@ from mxd.backend.cli.main import run
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.engine import NO_ANSWER, connect
 from tests.helpers import processes
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import small_world
+from tests.helpers.runs import saved_language_model, small_world
 from tests.helpers.servers.postgresql import LASTING, Server, postgresql
 
 SIZES = "--num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 1536"

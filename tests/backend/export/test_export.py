@@ -48,7 +48,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.display import printable, spreadsheet_text
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, made_up_database
-from tests.helpers.language_models import byte_tokenizer
+from tests.helpers.runs import byte_tokenizer
 
 FORMATS = ("json", "csv", "parquet", "neuronpedia", "site")
 HOSTILE = "</script><img src=x onerror=alert(1)>"

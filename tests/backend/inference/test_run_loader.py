@@ -24,9 +24,8 @@ from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.utils import devices
 from mxd.trainer.utils.devices import DeviceMemory
 from tests.helpers.formats.tiny_tokenizers import byte_fallback, metaspace
-from tests.helpers.language_models import END, byte_tokenizer
 from tests.helpers.processes import ROOT
-from tests.helpers.runs import World
+from tests.helpers.runs import END, World, byte_tokenizer
 
 
 def test_a_run_is_cached_until_its_files_change(fitted: World, tmp_path: Path) -> None:

@@ -45,8 +45,7 @@ from mxd.trainer.language_model.model import LanguageModel, needed_bytes
 from mxd.trainer.language_model.untrusted import template_process
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
-from tests.helpers.language_models import ENDLESS_TEMPLATE
-from tests.helpers.runs import World
+from tests.helpers.runs import ENDLESS_TEMPLATE, World
 
 RUN = "/api/runs/small"
 PROMPT = "the old fox"
@@ -140,14 +139,6 @@ def test_a_queued_request_is_told_its_position(fitted: World, path: str) -> None
     assert "event: done" in answer.text
 
 
-def test_a_sweep_has_a_control_from_the_index(live_client: TestClient) -> None:
-    body = {"prompt": PROMPT, "edits": [EDIT], "sampling": GREEDY, "strengths": [0, 2]}
-    done = json.loads(live_client.post(f"{RUN}/steering/sweep", json=body).text.rsplit("data: ", 1)[1])
-    assert done["control"] != 3
-    assert [point["strength"] for point in done["points"]] == [0, 2]
-    assert live_client.get(f"{RUN}/experts/{done['control']}").json()["row"]["active_tokens"] > 0
-
-
 def test_nan_is_sent_as_null(live_client: TestClient) -> None:
     strong = [{"expert": 3, "mode": "set", "strength": 1000.0}] * 8
     for mode in ("residual", "replace"):
@@ -235,20 +226,10 @@ def test_generations_take_turns(engine: InferenceService) -> None:
     assert finished == [3, 60]
 
 
-NO_MEMORY = (
-    torch.OutOfMemoryError("CUDA out of memory"),
-    MemoryError(),
-    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried 9 bytes"),
-    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    RuntimeError("MPS backend out of memory (MPS allocated: 9 GB, other allocations: 1 GB, max allowed: 10 GB)"),
-)
-
-
 class Exhausted:
     """Raises an error while it holds a tensor, and records whether the tensor is gone when cached memory is freed."""
 
-    def __init__(self, error: Exception, patched: pytest.MonkeyPatch) -> None:
-        self.error = error
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.is_met = False
         self.gone: list[bool] = []
         patched.setattr("mxd.trainer.utils.devices.free_cached_memory", lambda: self.gone.append(self.held() is None))
@@ -256,24 +237,20 @@ class Exhausted:
     def __call__(self, *_words: Any) -> Any:
         self.is_met, tensor = True, torch.ones(3)
         self.held = weakref.ref(tensor)
-        raise type(self.error)(*self.error.args)  # new, because its traceback holds the tensor
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-@pytest.mark.parametrize(
-    ("index", "error"),
-    [*(("step", error) for error in NO_MEMORY), ("join", NO_MEMORY[0]), ("fork", NO_MEMORY[0])],
-    ids=["gpu", "python", "cpu", "cublas", "mps", "join", "fork"],
-)
+@pytest.mark.parametrize("place", ["step", "join", "fork"])
 def test_out_of_memory_fails_only_one_request(
-    live_client: TestClient, monkeypatch: pytest.MonkeyPatch, index: str, error: Exception
+    live_client: TestClient, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     alone = events(live_client, edits=[EDIT])
-    original, exhausted = getattr(RowBatch, index), Exhausted(error, monkeypatch)
+    original, exhausted = getattr(RowBatch, place), Exhausted(monkeypatch)
 
     def fails_once(batch: RowBatch, *words: Any) -> Any:
         return original(batch, *words) if exhausted.is_met else exhausted()
 
-    monkeypatch.setattr(RowBatch, index, fails_once)
+    monkeypatch.setattr(RowBatch, place, fails_once)
     answer = live_client.post(f"{RUN}/steering", json={"prompt": PROMPT, "sampling": GREEDY, "edits": [EDIT]})
     assert "out of memory for this request. Shorten the prompt" in answer.text
     assert "out-of-memory" in answer.text
@@ -299,30 +276,12 @@ def test_a_step_that_runs_out_of_memory_is_repeated(fitted: World, monkeypatch: 
 
 def test_routing_out_of_memory(live_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        exhausted = Exhausted(torch.OutOfMemoryError("out of memory"), patched)
+        exhausted = Exhausted(patched)
         patched.setattr("mxd.trainer.inference.routing.route_together", exhausted)
         answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT})
     assert exhausted.gone == [True]
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "out-of-memory")
     assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200
-
-
-def test_smaller_k_keeps_the_strongest_experts(live_client: TestClient) -> None:
-    whole = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
-    few = live_client.post(f"{RUN}/routing", json={"text": PROMPT, "k": 2}).json()
-    for token, wanted in zip(few["tokens"], whole["tokens"], strict=True):
-        strongest = [(it["expert"], it["activation"]) for it in wanted["experts"][:2]]
-        assert [(it["expert"], it["activation"]) for it in token["experts"]] == strongest
-    body = {"text": PROMPT, "position": 2, "k": 1}
-    assert len(live_client.post(f"{RUN}/routing/effects", json=body).json()["experts"]) == 1
-    kls = [
-        [token["kl"] for token in live_client.post(f"{RUN}/routing/predictions", json=asked).json()["tokens"]]
-        for asked in ({"text": PROMPT}, {"text": PROMPT, "k": 1}, {"text": PROMPT, "k": 4})
-    ]
-    assert kls[0] == kls[2] != kls[1]
-    assert few["others"] == []
-    told = [data for name, data in events(live_client, k=2) if name == "token"]
-    assert max(len(token["experts"]) for token in told) == 2
 
 
 CHATS = 24

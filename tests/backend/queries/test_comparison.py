@@ -22,8 +22,7 @@ from mxd.trainer.storage.database.tables import MeasurementRecord, RecurrenceRec
 from mxd.trainer.storage.run import RUN_FILE, Run
 from tests.backend.queries.test_experts import all_pages
 from tests.helpers.databases import COMPARED, NUM_EXPERTS, permuted_copy
-from tests.helpers.language_models import byte_tokenizer
-from tests.helpers.runs import World
+from tests.helpers.runs import World, byte_tokenizer
 
 ORDER = np.random.default_rng(3).permutation(40).tolist()
 COPIES = ("permuted", "elsewhere", "foreign", "bare")

@@ -57,10 +57,8 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
-from tests.helpers.analysis.benchmarks import write_benchmark
-from tests.helpers.databases import ACTIVE, steering_strength
-from tests.helpers.language_models import tiny_language_model
-from tests.helpers.runs import World, small_world
+from tests.helpers.databases import ACTIVE, steering_strength, write_benchmark
+from tests.helpers.runs import World, small_world, tiny_language_model
 
 OF_A_RUN = ("loss-frontier", "load", "density-evaluated", "probe-activations")
 

@@ -31,8 +31,7 @@ from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, automatic_label
-from tests.helpers.language_models import byte_tokenizer
-from tests.helpers.runs import World
+from tests.helpers.runs import World, byte_tokenizer
 
 SORTS: tuple[ExpertSort, ...] = tuple(sort for sort in get_args(ExpertSort) if sort != "label")
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -134,16 +133,6 @@ def test_a_reader_sees_a_consistent_snapshot(own: Engine) -> None:
             writer.get_one(ExpertRecord, (1, 3)).max_activation = before + 100
         session.expire_all()
         assert session.get_one(ExpertRecord, (1, 3)).max_activation == before
-
-
-def test_labelled_experts_come_first_in_both_orders(own_client: TestClient) -> None:
-    for number, label in ((7, "Zebra"), (3, "apple"), (150, "middle")):
-        own_client.patch(f"/api/runs/first/experts/{number}", json={"label": label})
-    for order, expected in (("asc", [3, 150, 7]), ("desc", [7, 150, 3])):
-        rows = all_pages(own_client, sort="label", order=order, limit=50)
-        assert [row["expert"] for row in rows[:3]] == expected
-        assert len({row["expert"] for row in rows}) == len(rows)
-        assert all(row["label"] is None for row in rows[3:])
 
 
 def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:

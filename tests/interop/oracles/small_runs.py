@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import mxd
 from tests.api.conftest import FAMILIES, texts, user_model
-from tests.helpers.language_models import byte_tokenizer
+from tests.helpers.runs import byte_tokenizer
 
 IDS = torch.tensor([[5, 80, 101, 32, 111, 7, 99, 101]])
 """Token ids of a prompt, [1, T]."""

@@ -22,19 +22,10 @@ from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.storage.run import Run, checkpoints, runs_folder
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.distributed import ProcessGroup
-from tests.helpers.forking.forked import Forked
-from tests.helpers.forking.torchrun import ROOT, TIMEOUT_SECONDS, started_processes
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.processes import wait_for
-from tests.helpers.runs import World, small_world, stop_after
+from tests.helpers.processes import ROOT, SEVERAL_SECONDS, Forked, started_processes, wait_for
+from tests.helpers.runs import World, saved_language_model, stop_after
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A world whose language model and text these tests only read."""
-    return small_world(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
@@ -261,8 +252,8 @@ def test_a_run_on_a_cache_that_is_being_written_equals_one_on_the_finished_cache
     with jobs.writer() as writer, started_processes(main, *jobs.words("follower"), processes=processes) as followers:
         wait_for(jobs.has_followed)
         jobs.order("write write")
-        said = [one.communicate(TIMEOUT_SECONDS)[1] for one in followers]
-        writer.communicate(TIMEOUT_SECONDS)
+        said = [one.communicate(SEVERAL_SECONDS)[1] for one in followers]
+        writer.communicate(SEVERAL_SECONDS)
     assert [one.returncode for one in (writer, *followers)] == [0] * (1 + processes), said
     assert "Another process is writing" in said[0], said
     # The writer trained on the finished cache.
@@ -278,9 +269,9 @@ def test_a_run_is_saved_if_the_writer_ends_early_and_continues_with_it(
     with jobs.writer() as writer, started_processes(main, *jobs.words("follower"), processes=processes) as followers:
         wait_for(jobs.has_followed)
         jobs.order(orders)
-        said = "\n".join(one.communicate(TIMEOUT_SECONDS)[1] for one in followers)
+        said = "\n".join(one.communicate(SEVERAL_SECONDS)[1] for one in followers)
         assert [one.returncode for one in followers] == [2] * processes, said
-        writer.communicate(TIMEOUT_SECONDS)
+        writer.communicate(SEVERAL_SECONDS)
     assert said.count(f"has ended after {written:,} of 1,536 tokens") == 1, said
     assert "Traceback" not in said
     assert jobs.checkpoints() == [f"checkpoint-{written // 64}"]
@@ -293,8 +284,8 @@ def test_a_follower_that_is_stopped_saves_its_run(jobs: Jobs) -> None:
     with jobs.writer() as writer, Forked(main, ["mxd", *jobs.words("follower")], ROOT, os.environ) as follower:
         wait_for(jobs.has_followed)
         follower.terminate()
-        said = follower.communicate(TIMEOUT_SECONDS)[1]
+        said = follower.communicate(SEVERAL_SECONDS)[1]
         assert follower.returncode == 128 + signal.SIGTERM, said
         jobs.order("write write")
-        writer.communicate(TIMEOUT_SECONDS)
+        writer.communicate(SEVERAL_SECONDS)
     assert jobs.checkpoints() == [f"checkpoint-{BUFFER_STEPS}"]

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,15 @@ from mxd.trainer.training.finetune import new_run_configs
 from mxd.trainer.training.initialization import loss_weights
 from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
-from tests.helpers.language_models import sure_language_model, tiny_language_model
-from tests.helpers.layers import layer_config, random_layer, routing_to
-from tests.helpers.runs import World, small_world, stop_after
+from tests.helpers.runs import (
+    World,
+    layer_config,
+    random_layer,
+    routing_to,
+    stop_after,
+    sure_language_model,
+    tiny_language_model,
+)
 
 
 def test_the_penalty_is_the_mean_squared_cosine_of_different_experts() -> None:
@@ -355,13 +361,12 @@ MOVED = {"scaling_NO", "gate.weight", "gate.bias", "mixing_centre_M"}
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def trained(shared: World) -> World:
     """MxDs of layers 1 and 2, and a transcoder."""
-    world = replace(small_world(tmp_path_factory.mktemp("privacy")), language_model=sure_language_model())
+    world = replace(shared, language_model=sure_language_model())
     for name, changes in (("one", {}), ("two", {"layer": 2}), ("other", {"layer": 0, "method": "transcoder"})):
         world.train(name, **changes)
-    yield world
-    world.database.dispose()
+    return world
 
 
 Outcome = tuple[ReplacementModel, dict[str, Any]]

@@ -15,7 +15,7 @@ from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.helpers.architectures import CELLS, TOLERANCE, Checks, plain_mlps, tiny_config
-from tests.helpers.language_models import byte_tokenizer, tiny_language_model
+from tests.helpers.runs import byte_tokenizer, tiny_language_model
 
 
 def outline(config: PreTrainedConfig) -> Architecture:

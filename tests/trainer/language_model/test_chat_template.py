@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.chat_template import Turn, chat_text, has_chat_template
 from mxd.trainer.language_model.untrusted import template_process
-from tests.helpers.language_models import ENDLESS_TEMPLATE, byte_tokenizer
+from tests.helpers.runs import ENDLESS_TEMPLATE, byte_tokenizer
 
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"

@@ -24,9 +24,8 @@ from mxd.trainer.language_model.sources import converted_folder, display_name, r
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.utils.distributed import init_process_group
-from tests.helpers.forking.torchrun import run_processes
-from tests.helpers.language_models import CONFIGS, OTHER_CACHES, VOCABULARY, saved_language_model
-from tests.helpers.runs import World
+from tests.helpers.processes import run_processes
+from tests.helpers.runs import CONFIGS, OTHER_CACHES, VOCABULARY, World, saved_language_model
 
 IDS_BT = torch.randint(0, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(1))
 

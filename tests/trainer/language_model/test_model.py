@@ -16,7 +16,7 @@ from mxd.trainer.language_model.mlp_hooks import LinearKernels, Mlp, agrees
 from mxd.trainer.language_model.model import LanguageModel, cache_argument
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.mxd import ACTIVATIONS
-from tests.helpers.language_models import CONFIGS, SCALED, VOCABULARY, saved_language_model, tiny_language_model
+from tests.helpers.runs import CONFIGS, SCALED, VOCABULARY, saved_language_model, tiny_language_model
 
 IDS_BT = torch.randint(0, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(1))
 

@@ -15,7 +15,7 @@ from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.variants import THRESHOLD_UPDATE, UNSET, BatchTopK, FixedThresholds, Molt
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
-from tests.helpers.layers import layer_config, random_layer
+from tests.helpers.runs import layer_config, random_layer
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 TRANSCODERS = {"transcoder_topk": "transcoder", "skip_transcoder_topk": "skip-transcoder", "sae_topk": "autoencoder"}

@@ -270,7 +270,7 @@ MOST_REGISTERS = 128
 
 
 @pytest.fixture(scope="module")
-def kernels() -> list[dict[str, Any]]:
+def compiled() -> list[dict[str, Any]]:
     """Every form of every kernel for Llama-3.2-3B's width. This process has the kernels for the interpreter."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("TRITON_INTERPRET")
@@ -281,18 +281,18 @@ def kernels() -> list[dict[str, Any]]:
     return rows
 
 
-def test_every_form_compiles_for_every_target(kernels: list[dict[str, Any]]) -> None:
+def test_every_form_compiles_for_every_target(compiled: list[dict[str, Any]]) -> None:
     expected = {(target, form.name, dtype) for target in TARGETS for dtype in DTYPES for form in kernel_forms(3072)}
-    assert {(row["target"], row["kernel"], row["dtype"]) for row in kernels} == expected
+    assert {(row["target"], row["kernel"], row["dtype"]) for row in compiled} == expected
     assert {name.partition("[")[2] for _, name, _ in expected} == {"i32]", "i64]"}
 
 
-def test_nothing_spills_and_shared_memory_fits(kernels: list[dict[str, Any]]) -> None:
-    assert {row["spilled_bytes"] for row in kernels} == {0}
-    assert all(0 < row["registers"] <= MOST_REGISTERS for row in kernels)
-    assert max(row["shared_bytes"] for row in kernels) <= SMALLEST_SHARED_MEMORY
+def test_nothing_spills_and_shared_memory_fits(compiled: list[dict[str, Any]]) -> None:
+    assert {row["spilled_bytes"] for row in compiled} == {0}
+    assert all(0 < row["registers"] <= MOST_REGISTERS for row in compiled)
+    assert max(row["shared_bytes"] for row in compiled) <= SMALLEST_SHARED_MEMORY
 
 
-def test_offsets_beyond_32_bits(kernels: list[dict[str, Any]]) -> None:
+def test_offsets_beyond_32_bits(compiled: list[dict[str, Any]]) -> None:
     """Row numbers are multiplied by the width, and tokens by K, in 64 bits."""
-    assert {product for row in kernels for product in row["narrow_products"]} == set()
+    assert {product for row in compiled for product in row["narrow_products"]} == set()

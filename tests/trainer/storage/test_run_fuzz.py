@@ -22,9 +22,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint
 from tests.helpers.fuzzing import Hostile, damaged, tried
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.layers import random_layer
-from tests.helpers.runs import small_world
+from tests.helpers.runs import random_layer, saved_language_model, small_world
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

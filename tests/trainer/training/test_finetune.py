@@ -1,7 +1,6 @@
 """Joint fine-tuning: KL to the original model, gradients, resuming, errors."""
 
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,20 +17,18 @@ from mxd.trainer.training import finetune as joined
 from mxd.trainer.training.finetune import FinetuneResult, JointTrainer, finetune, new_run_configs, trainer_from_run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
-from tests.helpers.runs import World, small_world, stop_after
+from tests.helpers.runs import World, stop_after
 
 NAMES = ("lower", "upper")
 STEPS = 12
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def trained(shared: World) -> World:
     """An MxD of layer 1 and a transcoder of layer 2."""
-    world = small_world(tmp_path_factory.mktemp("whole"))
     for name, changes in zip(NAMES, ({}, {"layer": 2, "method": "transcoder"}), strict=True):
-        world.train(name, **changes)
-    yield world
-    world.database.dispose()
+        shared.train(name, **changes)
+    return shared
 
 
 def runs_of(world: World) -> list[Run]:

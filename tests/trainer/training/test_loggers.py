@@ -15,8 +15,7 @@ from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
 from mxd.trainer.training.loggers import log_to
 from mxd.trainer.training.train import train_layer, train_layers
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import World, stop_after
+from tests.helpers.runs import World, saved_language_model, stop_after
 
 AT_EVERY_STEP = {"tokens", "tokens_per_second", "seconds", "normalized_mse", "l0", "max_density", "dead_share"}
 MEASURED = AT_EVERY_STEP | {"normalized_rank", "stable_rank", "min_singular_value", "min_scaling"}

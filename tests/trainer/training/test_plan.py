@@ -29,8 +29,7 @@ from mxd.trainer.training.plan import (
 )
 from mxd.trainer.training.precision import in_bfloat16
 from mxd.trainer.training.rates import DeviceRates, Grid, LayerSizes, Links, Product, free_bytes, measure
-from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
-from tests.helpers.layers import layer_config
+from tests.helpers.runs import CONFIGS, layer_config, saved_language_model, tiny_language_model
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])

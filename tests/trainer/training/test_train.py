@@ -25,9 +25,8 @@ from mxd.trainer.storage.run import Run, checkpoints
 from mxd.trainer.training import precision
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import DivergedError, TrainResult, resolve_batch, train_layer, train_layers
-from tests.helpers.forking.forked import Forked
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import World, stop_after
+from tests.helpers.processes import Forked
+from tests.helpers.runs import World, saved_language_model, stop_after
 
 
 def train(world: World, config: TrainConfig, **options: object) -> TrainResult:
@@ -199,12 +198,6 @@ def test_resuming_a_finished_run_changes_nothing(world: World) -> None:
     again = train(world, world.config(), resume="if-any")
     assert (again.status, again.tokens, again.normalized_mse) == ("finished", first.tokens, first.normalized_mse)
     torch.testing.assert_close(world.weights("small"), before, rtol=0, atol=0)
-
-
-def test_resuming_with_other_settings_is_an_error(world: World) -> None:
-    train(world, world.config(), callbacks=stop_after(2))
-    with pytest.raises(UserError, match="another k"):
-        train(world, world.config(k=5), resume="if-any")
 
 
 def test_a_short_text_is_an_error_before_anything_is_created(world: World) -> None:

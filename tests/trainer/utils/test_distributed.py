@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -12,12 +13,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import PIPE, CompletedProcess, Popen
 from threading import Timer
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
@@ -39,19 +42,14 @@ from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainingRun
 from mxd.trainer.utils import distributed
-from mxd.trainer.utils.distributed import Peers, ProcessGroup, init_process_group
-from tests.helpers.forking.torchrun import TIMEOUT_SECONDS, ended, run_processes, start, started_processes
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.processes import wait_for
-from tests.helpers.runs import World, small_world
+from mxd.trainer.utils.distributed import Peers, ProcessGroup, init_process_group, prefetch
+from tests.helpers.processes import ROOT, SEVERAL_SECONDS, run_processes, started_processes, wait_for
+from tests.helpers.runs import World, saved_language_model
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A small world, in which each test has names of its own."""
-    made = small_world(tmp_path_factory.mktemp("distributed"))
-    yield made
-    made.database.dispose()
+def world(shared: World) -> World:
+    return shared
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +245,7 @@ def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: lis
         wait_for(lambda: list(folder.glob("checkpoint-*")))
         for process in processes:
             process.send_signal(signal.SIGTERM)
-        errors = [process.communicate(TIMEOUT_SECONDS)[1] for process in processes]
+        errors = [process.communicate(SEVERAL_SECONDS)[1] for process in processes]
     assert not (folder / "layer.safetensors").is_file(), errors
     assert mxd(["train", *flags_of_run, "--name", "parts", "--resume"]) == 0
     assert mxd(["train", *flags_of_run, "--name", "whole-100"]) == 0
@@ -256,15 +254,18 @@ def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: lis
 
 def test_the_death_of_a_process_is_reported_and_the_checkpoint_is_intact(world: World, flags_of_run: list[str]) -> None:
     flags_of_run = [*flags_of_run, "--on-short-text", "repeat", "--tokens", str(100_000 * 64)]
-    with start(__name__, "train", *flags_of_run, "--name", "killed") as process:
+    several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", __name__]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    words = [sys.executable, "-m", *several, "train", *flags_of_run, "--name", "killed"]
+    with Popen(words, stderr=PIPE, text=True, env=environment, cwd=ROOT) as process:
         folder = runs_folder(world.data) / "killed"
         wait_for(lambda: list(folder.glob("checkpoint-*")))
         os.kill(second_of(process.pid), signal.SIGKILL)
-        done = ended(process)
-    assert done.returncode != 0
-    messages = [line for line in done.stderr.splitlines() if line.startswith("mxd:")]
+        _, errors = process.communicate(timeout=SEVERAL_SECONDS)
+    assert process.returncode != 0
+    messages = [line for line in errors.splitlines() if line.startswith("mxd:")]
     told = "mxd: Process 0 of 2 stopped because process 1 ended without a message. Saved checkpoints are intact."
-    assert messages == [told], done.stderr
+    assert messages == [told], errors
     run = Run.load("killed", world.data)
     assert not run.is_training
     assert run.last_checkpoint() is not None
@@ -284,13 +285,6 @@ def second_of(parent: int) -> int:
         if b"\0RANK=1\0" in Path(f"/proc/{child}/environ").read_bytes():
             return int(child)
     raise AssertionError("no process with rank 1")
-
-
-def test_an_error_of_all_processes_is_reported_once(world: World, flags_of_run: list[str]) -> None:
-    done = run_processes(main, "train", *flags_of_run, "--name", "whole")
-    assert [one.returncode for one in done] == [2, 2]
-    (message,) = (line for one in done for line in one.stderr.splitlines() if line.startswith("mxd:"))
-    assert message.endswith("of 2: Run 'whole' already exists. Use --resume to continue it or choose another --name.")
 
 
 def impatient() -> None:
@@ -498,3 +492,48 @@ def test_the_tensors_of_gpus_travel_through_their_own_backend(
 if __name__ == "__main__":  # under torchrun
     impatient()
     main()
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+@given(items=st.lists(st.none() | st.integers()), depth=st.integers(1, 5), fails=st.booleans())
+def test_items_and_errors_come_in_their_order(items: list[int | None], depth: int, fails: bool) -> None:
+    def source() -> Iterator[int | None]:
+        yield from items
+        if fails:
+            raise LookupError("the end")
+
+    stream = prefetch(source(), depth)
+    assert [next(stream) for _ in items] == items
+    with pytest.raises(LookupError if fails else StopIteration):
+        next(stream)
+    assert threads() == []
+    assert list(stream) == []
+
+
+def test_at_most_depth_items_are_computed_ahead() -> None:
+    computed: list[int] = []
+    fourth = threading.Event()
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            computed.append(number)
+            if number == 3:
+                fourth.set()
+            yield number
+
+    stream = prefetch(items(), 3)
+    assert next(stream) == 0
+    assert fourth.wait(10)
+    stream.close()
+    assert computed == [0, 1, 2, 3]
+
+
+def test_the_thread_ends_when_the_consumer_stops() -> None:
+    stream = prefetch(iter(range(1000)), 2)
+    assert next(stream) == 0
+    assert len(threads()) == 1
+    stream.close()
+    assert threads() == []

@@ -35,6 +35,7 @@ from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.run import Run
 from tests.backend.cli.conftest import Capture
+from tests.backend.conftest import events
 from tests.helpers.runs import World
 
 RUN = "/api/runs/small"
@@ -90,10 +91,6 @@ def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
 def active_expert(client: TestClient) -> int:
     page = client.get(f"{RUN}/experts?sort=density&order=desc&limit=1").json()
     return int(page["experts"][0]["expert"])
-
-
-def events(stream: str) -> list[dict[str, Any]]:
-    return [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
 
 
 def test_what_an_expert_writes_equals_the_trainers(live_client: TestClient, fitted: World, trainer: Trainer) -> None:
@@ -196,13 +193,8 @@ ASKED = {"runs": ["small"], "text": PROMPT}
 
 
 @pytest.fixture(scope="module")
-def circuit(fitted: World) -> Circuit:
-    return trace(*_parts(fitted), CircuitConfig(prompt=PROMPT))
-
-
-def _parts(world: World) -> tuple[LanguageModel, Run]:
-    run = Run.load("small", world.data)
-    return LanguageModel.load(run.config.language_model, "cpu"), run
+def circuit(trainer: Trainer) -> Circuit:
+    return trace(*trainer, CircuitConfig(prompt=PROMPT))
 
 
 @pytest.fixture(scope="module")
@@ -225,13 +217,13 @@ def test_the_graph_equals_that_of_the_trainer(traced: dict[str, Any], circuit: C
 
 
 def test_the_check_equals_the_trainers_and_is_saved(
-    live_client: TestClient, fitted: World, circuit: Circuit, traced: dict[str, Any]
+    live_client: TestClient, trainer: Trainer, circuit: Circuit, traced: dict[str, Any]
 ) -> None:
     graph = traced["graph"]
     answer = live_client.post(f"{PATH}/check", json={**ASKED, "graph": graph})
     assert answer.status_code == 200, answer.text
     found = TypeAdapter(CircuitCheck).validate_python(answer.json())
-    own = check(*_parts(fitted), CircuitConfig(prompt=PROMPT), circuit)
+    own = check(*trainer, CircuitConfig(prompt=PROMPT), circuit)
     assert found.measured[1:] == pytest.approx(own.measured[1:], abs=1e-4)
     assert found.edges == pytest.approx(own.edges, abs=1e-4)
     assert found.sufficiency.mean == pytest.approx(own.sufficiency.mean, abs=1e-3)
@@ -263,8 +255,7 @@ def test_events_report_the_progress_and_then_the_same_result(live_client: TestCl
     for path, request in ((PATH, ASKED), (f"{PATH}/check", {**ASKED, "graph": traced["graph"]})):
         answer = live_client.post(path, json=request, headers={"accept": "text/event-stream"})
         assert answer.headers["content-type"].startswith("text/event-stream")
-        events = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line[:5] == "data:"]
-        *progress, done = events
+        *progress, done = events(answer.text)
         assert progress and {event["event"] for event in progress} == {"progress"}
         assert all(event["done"] < event["total"] for event in progress)
         assert done == {"event": "done", "result": live_client.post(path, json=request).json()}

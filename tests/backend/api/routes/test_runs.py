@@ -31,6 +31,7 @@ from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import LOCK_FILE, Run
 from mxd.trainer.storage.run_sets import weights_digest
 from mxd.trainer.utils.files import exclusive_lock
+from tests.backend.conftest import events
 from tests.helpers.databases import ACTIVE, TOKENS, metric
 from tests.helpers.runs import World
 
@@ -100,7 +101,7 @@ ASKED: dict[str, Any] = {"a": {"documents": RED}, "b": {"documents": BLUE}, "min
 def contrast_events(client: TestClient, **more: Any) -> list[dict[str, Any]]:
     answer = client.post("/api/runs/small/contrast", json={**ASKED, **more})
     assert answer.status_code == 200, answer.text
-    return [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line.startswith("data: ")]
+    return events(answer.text)
 
 
 def test_a_contrast_reports_progress_and_both_directions(live_client: TestClient) -> None:

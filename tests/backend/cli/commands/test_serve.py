@@ -31,8 +31,7 @@ from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.storage.run import run_names
 from tests.backend.cli.conftest import Capture, document
 from tests.helpers import TEST_DEMO
-from tests.helpers.analysis.benchmarks import DATASETS, write_benchmark
-from tests.helpers.databases import metric
+from tests.helpers.databases import DATASETS, metric, write_benchmark
 from tests.helpers.processes import TIMEOUT_SECONDS, server, start
 from tests.helpers.runs import World
 

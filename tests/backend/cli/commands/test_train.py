@@ -20,8 +20,7 @@ from mxd.trainer.training.precision import has_bfloat16_units
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.distributed import ProcessGroup
 from tests.backend.cli.conftest import Capture, document, train_words
-from tests.helpers.language_models import saved, saved_language_model, sure_language_model, tiny_language_model
-from tests.helpers.runs import small_world
+from tests.helpers.runs import saved, saved_language_model, small_world, sure_language_model, tiny_language_model
 
 
 def test_resuming_requires_only_the_name_and_keeps_the_settings(workspace: Path, capsys: Capture) -> None:

@@ -23,9 +23,9 @@ from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.helpers.forking.forked import PROCESSES
-from tests.helpers.formats.bundles import Entries, entries_of, write_bundle
+from tests.backend.export.bundles.conftest import Entries, entries_of, write_bundle
 from tests.helpers.fuzzing import CASES
+from tests.helpers.processes import PROCESSES
 from tests.helpers.runs import World
 
 Change = Callable[[Entries], None]

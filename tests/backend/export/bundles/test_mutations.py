@@ -21,7 +21,7 @@ from mxd.backend.schemas.experts import SimilarBy
 from mxd.backend.schemas.runs import FigureName
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
-from tests.helpers.formats.bundles import Entries, write_bundle
+from tests.backend.export.bundles.conftest import Entries, write_bundle
 from tests.helpers.fuzzing import CASES, WANTED
 
 FEW = 6

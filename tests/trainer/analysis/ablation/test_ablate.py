@@ -21,8 +21,7 @@ from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import AblationRecord, IndexRecord, utc_now
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
-from tests.helpers.layers import random_layer
-from tests.helpers.runs import World
+from tests.helpers.runs import World, random_layer
 
 SETTINGS = AblationConfig(examples_per_bin=2)
 

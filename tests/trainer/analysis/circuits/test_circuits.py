@@ -28,8 +28,7 @@ from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.language_models import CONFIGS, SCALED, tiny_language_model
-from tests.helpers.runs import World, run_of
+from tests.helpers.runs import CONFIGS, SCALED, World, run_of, tiny_language_model
 
 TEXT = "the old fox"
 CONFIG = CircuitConfig(prompt=TEXT)
@@ -335,10 +334,6 @@ def test_rejected_requests(world: World, runs: list[Run]) -> None:
     language_model = world.language_model
     with pytest.raises(UserError, match="at least one run"):
         trace(language_model, [], TEXT)
-    with pytest.raises(UserError, match="Unknown token position 40"):
-        trace(language_model, runs, CircuitConfig(prompt=TEXT, position=40))
-    with pytest.raises(UserError, match="Unknown target token 900"):
-        trace(language_model, runs, CircuitConfig(prompt=TEXT, target=TokenTarget(token=900)))
     circuit = trace(language_model, runs, CONFIG)
     with pytest.raises(UserError, match="traced with late, which is missing"):
         check(language_model, runs[:1], CONFIG, circuit)
@@ -347,7 +342,3 @@ def test_rejected_requests(world: World, runs: list[Run]) -> None:
         check(
             language_model, runs, CircuitConfig(prompt="a"), replace(circuit, nodes=(circuit.nodes[0], moved), edges=())
         )
-    with pytest.raises(UserError, match="Unknown run 'other'"):
-        ablate(language_model, runs, CONFIG, [[ExpertAtToken("other", 1, 1)]])
-    with pytest.raises(CancelledError):
-        trace(language_model, runs, CONFIG, Callbacks(is_cancelled=lambda: True))

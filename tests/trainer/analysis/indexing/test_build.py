@@ -40,8 +40,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.language_models import CONFIGS, byte_tokenizer
-from tests.helpers.runs import World
+from tests.helpers.runs import CONFIGS, World, byte_tokenizer
 from tests.helpers.servers.postgresql import Server
 
 ACTIVE = np.dtype([("position", "<u2"), ("activation", "<f4"), ("rank", "<u2")])

@@ -9,7 +9,7 @@ import torch
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.loading import load_module, load_outline
-from tests.helpers.language_models import saved_language_model
+from tests.helpers.runs import saved_language_model
 
 HUGE: dict[str, tuple[dict[str, Any], str]] = {
     "layers": ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1,000,000,000"),
