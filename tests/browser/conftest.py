@@ -1,5 +1,6 @@
 """Fixtures of the browser tests: the sample behind a real server, a real Chromium, pages that are watched."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,21 +23,31 @@ from playwright.sync_api import (
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database.demo import demo_database_url
 from mxd.backend.settings import Settings
-from tests.browser.sample import RUN
 from tests.helpers import TEST_DEMO
 from tests.helpers.processes import demo
+
+RUN = "demo-l3-k16"
+_LABELS: dict[str, str] = json.loads((TEST_DEMO / "labels.json").read_text("utf-8"))[RUN]
+
+
+def labelled(label: str) -> int:
+    return next(int(expert) for expert, its in _LABELS.items() if its == label)
+
+
+ANSWERING = labelled("“System:” answering a question")
+"""Fires often, and changes a text visibly."""
+CLOSING_TAG = labelled("Closing HTML tag")
+DECIMAL_POINT = labelled("Decimal point")
+BRACKET = labelled("Opening bracket of a declaration")
+"""Never fires in a story."""
+UNLABELLED, *_ = (expert for expert in range(3999, 4096) if str(expert) not in _LABELS)
+"""Has no label of a person's."""
 
 PATIENCE_MS = 20_000
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """Executables, the preferred one first: the headless shell opens a page with half the CPU time."""
-QUIET = (
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-sync",
-    "--no-first-run",
-)
+DISABLED = ("background-networking", "component-update", "gpu", "quic", "sync")
+QUIET = ("--no-first-run", *(f"--disable-{feature}" for feature in DISABLED))
 
 OpenPage = Callable[..., Page]
 """Opens a page in a context of its own; takes what Playwright's ``new_context`` takes."""

@@ -6,9 +6,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browser.axe import COLOURS, violations
 from tests.browser.conftest import OpenPage
-from tests.browser.rest import hover
+from tests.browser.rest import COLOURS, hover, violations
 
 pytestmark = pytest.mark.browser
 

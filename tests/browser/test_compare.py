@@ -16,10 +16,8 @@ from mxd.backend.database.engine import opened
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import remove_run
-from tests.browser.axe import violations
-from tests.browser.conftest import OpenPage, Site
-from tests.browser.rest import hover, press, settle
-from tests.browser.sample import RUN
+from tests.browser.conftest import RUN, OpenPage, Site
+from tests.browser.rest import hover, press, settle, violations
 from tests.browser.test_pages import check_looks
 from tests.browser.test_routing import PROMPT, heat_map
 from tests.helpers.databases import DATASETS, permuted_copy, write_benchmark

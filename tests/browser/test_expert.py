@@ -8,9 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.axe import expect_accessible
-from tests.browser.rest import hover, press, rest
-from tests.browser.sample import ANSWERING, UNLABELLED
+from tests.browser.conftest import ANSWERING, UNLABELLED
+from tests.browser.rest import expect_accessible, hover, press, rest
 
 pytestmark = pytest.mark.browser
 

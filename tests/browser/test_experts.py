@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browser.axe import expect_accessible
-from tests.browser.conftest import Site
-from tests.browser.rest import press, rest, settle, steady
-from tests.browser.sample import ANSWERING, BRACKET, CLOSING_TAG, DECIMAL_POINT, RUN, UNLABELLED
+from tests.browser.conftest import ANSWERING, BRACKET, CLOSING_TAG, DECIMAL_POINT, RUN, UNLABELLED, Site
+from tests.browser.rest import expect_accessible, press, rest, settle, steady
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser

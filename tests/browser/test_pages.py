@@ -9,10 +9,8 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
-from tests.browser.axe import ALL, COLOURS, LAYOUT, expect_accessible, violations
-from tests.browser.conftest import OpenPage
-from tests.browser.rest import AT_REST, settle
-from tests.browser.sample import ANSWERING, RUN
+from tests.browser.conftest import ANSWERING, RUN, OpenPage
+from tests.browser.rest import ALL, AT_REST, COLOURS, LAYOUT, expect_accessible, settle, violations
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser

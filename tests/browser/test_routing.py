@@ -5,8 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, Request, expect
 
-from tests.browser.axe import expect_accessible
-from tests.browser.rest import hover, rest, settle, steady
+from tests.browser.rest import expect_accessible, hover, rest, settle, steady
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser

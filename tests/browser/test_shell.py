@@ -11,10 +11,8 @@ from playwright.sync_api import Page, expect
 from mxd.backend.database.annotations import create_token
 from mxd.backend.database.engine import opened
 from mxd.trainer.storage.database.open import writing
-from tests.browser.axe import expect_accessible, violations
-from tests.browser.conftest import OpenPage, Site
-from tests.browser.rest import hover, press, settle
-from tests.browser.sample import ANSWERING
+from tests.browser.conftest import ANSWERING, OpenPage, Site
+from tests.browser.rest import expect_accessible, hover, press, settle, violations
 from tests.helpers.processes import server
 
 pytestmark = pytest.mark.browser

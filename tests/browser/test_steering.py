@@ -9,10 +9,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from tests.browser.axe import expect_accessible
-from tests.browser.conftest import OpenPage, Site
-from tests.browser.rest import hover
-from tests.browser.sample import ANSWERING, BRACKET, RUN
+from tests.browser.conftest import ANSWERING, BRACKET, RUN, OpenPage, Site
+from tests.browser.rest import expect_accessible, hover
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser

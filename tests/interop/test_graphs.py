@@ -24,8 +24,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run, run_names
 from scripts.circuit_tracer_page import make_page, serve
 from tests.browser.conftest import BROWSERS, QUIET
-from tests.interop.conftest import add_row, browse
-from tests.interop.environments import CACHE, NEURONPEDIA_COMMIT, ask, neuronpedia, run_script
+from tests.interop.conftest import CACHE, NEURONPEDIA_COMMIT, add_row, ask, browse, neuronpedia, run_script
 
 PROMPTS, MEASURED = 100, 10
 NODES = ".link-graph text.node"

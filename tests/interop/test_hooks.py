@@ -8,8 +8,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from scripts.architecture_matrix import CELLS, checked_apart, versions
 from tests.helpers.architectures import TOLERANCE
-from tests.interop.conftest import MXD, add_row
-from tests.interop.environments import ask
+from tests.interop.conftest import MXD, add_row, ask
 
 LARGEST = 1e-5
 """Largest difference between logits, or between summed log-probabilities, of magnitude 10."""

@@ -19,8 +19,17 @@ from mxd.trainer.storage.formats import LayerFormat
 from mxd.trainer.storage.formats.export import export_layers
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import saved_language_model
-from tests.interop.conftest import MXD, PACKAGES, TOLERANCE, TRANSCODER, add_row, browse
-from tests.interop.environments import CLT_TRAINING_COMMITS, ask, clt_training
+from tests.interop.conftest import (
+    CLT_TRAINING_COMMITS,
+    MXD,
+    PACKAGES,
+    TOLERANCE,
+    TRANSCODER,
+    add_row,
+    ask,
+    browse,
+    clt_training,
+)
 
 EXPERT = 2627
 CASES: list[tuple[LayerFormat, tuple[str, ...]]] = [

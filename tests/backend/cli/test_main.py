@@ -177,9 +177,7 @@ def test_one_of_several_processes_reports_a_wrong_command_line() -> None:
     assert alone.stderr.startswith("mxd: Unknown run 'none'.")
 
 
-def test_the_first_signal_during_a_write_requests_a_stop_and_the_second_raises(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_signal_during_a_write_requests_a_stop_and_the_second_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupting(io.RawIOBase):
         """A file that sends SIGTERM to its process on the first write."""
 

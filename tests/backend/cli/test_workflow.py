@@ -15,7 +15,6 @@ import httpx
 import pytest
 import torch
 from fastapi.testclient import TestClient
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from mxd.backend.api.app import create_app
@@ -28,7 +27,7 @@ from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
 from tests.backend.cli.conftest import Capture, train_words
 from tests.helpers.processes import document, ended, server, start, wait_for
-from tests.helpers.runs import World, small_world, tiny_language_model
+from tests.helpers.runs import World, byte_tokenizer, small_world, tiny_language_model
 
 
 def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None:
@@ -195,11 +194,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Working directory with the indexed run, in ``new``."""
     tmp_path = tmp_path_factory.mktemp("start-token")
     small_world(tmp_path).database.dispose()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE(vocab={letter: place for place, letter in enumerate(alphabet)}, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_tokenizer().backend_tokenizer)  # no special tokens
     tokenizer.chat_template = "!{% for message in messages %}<{{ message.content }}>{% endfor %}"
     tokenizer.save_pretrained(tmp_path / "lm")
     tiny_language_model().module.save_pretrained(tmp_path / "lm")

@@ -16,13 +16,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import opened, reading
-from mxd.backend.export.attribution_graph import (
-    FOLDER,
-    attribution_graph,
-    cantor,
-    write_features,
-    write_graph,
-)
+from mxd.backend.export.attribution_graph import FOLDER, attribution_graph, cantor, write_features, write_graph
 from mxd.backend.export.static_site.write import COLUMNS, EXAMPLES, EXPERTS_PER_FILE
 from mxd.backend.export.tables import UNMEASURED, Exported, export_run
 from mxd.backend.inference.run_loader import Vocabulary
@@ -207,11 +201,7 @@ def test_nodes_and_links_have_both_effects(tmp_path: Path) -> None:
     assert (early["predicted_effect"], early["measured_effect"]) == (1.0, 0.8)
     assert [
         tuple(link[key] for key in ("source", "target", "weight", "measured_effect")) for link in graph["links"]
-    ] == [
-        ("2_7_1", "4_5_1", 3.0, -2.5),
-        ("1_4_1", "4_5_1", -1.0, 0.8),
-        ("1_4_1", "2_7_1", 0.5, -0.4),
-    ]
+    ] == [("2_7_1", "4_5_1", 3.0, -2.5), ("1_4_1", "4_5_1", -1.0, 0.8), ("1_4_1", "2_7_1", 0.5, -0.4)]
     assert [node["influence"] for node in graph["nodes"]] == [None, 0.75, 1.0]
     assert graph["metadata"]["mxd_circuit"]["active_experts"] == 40
     for _ in range(2):  # writing again replaces the entry

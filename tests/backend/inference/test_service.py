@@ -436,11 +436,7 @@ class Asking:
         self.left = asyncio.Event()
         self.sent: list[Message] = []
         self._parts: list[Message] = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
-        headers = [
-            (b"host", b"127.0.0.1"),
-            (b"content-type", b"application/json"),
-            (b"accept", accept.encode()),
-        ]
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"accept", accept.encode())]
         scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
         more = {"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http"}
         self.answered = asyncio.ensure_future(app({**scope, **more, "root_path": ""}, self._receive, self._send))

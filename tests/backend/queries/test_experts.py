@@ -21,10 +21,7 @@ from mxd.backend.queries.automatic_labels import accuracy_interval
 from mxd.backend.queries.coactivation import MIN_EVENTS, SHIFTS, CoactivationIndex, Companion, Shift
 from mxd.backend.queries.examples import draw_examples
 from mxd.backend.queries.expert_table import Columns
-from mxd.backend.schemas.experts import (
-    ExpertSort,
-    Order,
-)
+from mxd.backend.schemas.experts import ExpertSort, Order
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, writing

@@ -98,14 +98,11 @@ class Server:
         return self.url(name)
 
     def execute(self, statement: str) -> None:
-        engine = create_engine(_with_driver(self.url("postgres")), isolation_level="AUTOCOMMIT")
+        url = self.url("postgres").replace("postgresql:", "postgresql+psycopg:")
+        engine = create_engine(url, isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
             connection.execute(text(statement))
         engine.dispose()
-
-
-def _with_driver(url: str) -> str:
-    return url.replace("postgresql:", "postgresql+psycopg:")
 
 
 @contextmanager
@@ -113,9 +110,15 @@ def postgresql(settings: Sequence[str] = QUICK) -> Iterator[Server]:
     """Start a server in a temporary folder with a Unix socket; stop it and delete the folder at the end."""
     # Not in pytest's folder: the server refuses to run as root, and pytest's folder is private to root.
     folder = Path(tempfile.mkdtemp(prefix="mxd-pg-"))
-    user = _user(folder)
+    user: dict[str, Any] = {}
+    if not os.geteuid():
+        shutil.chown(folder, "nobody")
+        user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
     try:
-        _initialise(folder, user)
+        words = ["-D", str(folder / "data"), "-U", "tests", "--auth", "trust", "--no-sync", "--locale", "C"]
+        command = [str(programs() / "initdb"), *words, "--encoding", "UTF8"]
+        made = subprocess.run(command, capture_output=True, text=True, cwd=folder, **user)
+        assert made.returncode == 0, made.stderr
         server = Server(folder, user, settings)
         try:
             server.start()
@@ -124,18 +127,3 @@ def postgresql(settings: Sequence[str] = QUICK) -> Iterator[Server]:
             server.stop()
     finally:
         shutil.rmtree(folder)
-
-
-def _user(folder: Path) -> dict[str, Any]:
-    if os.geteuid():
-        return {}
-    shutil.chown(folder, "nobody")
-    return {"user": "nobody", "group": "nogroup", "extra_groups": []}
-
-
-def _initialise(folder: Path, user: dict[str, Any]) -> None:
-    command = [str(programs() / "initdb"), "-D", str(folder / "data"), "-U", "tests", "--auth", "trust", "--no-sync"]
-    made = subprocess.run(
-        [*command, "--locale", "C", "--encoding", "UTF8"], capture_output=True, text=True, cwd=folder, **user
-    )
-    assert made.returncode == 0, made.stderr

@@ -69,18 +69,12 @@ def test_hostile_texts_stay_texts_in_markdown() -> None:
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in tables} <= {2, 3}
 
 
-def test_a_page_loads_nothing_and_has_the_command_and_the_weights() -> None:
+def test_a_page_loads_nothing() -> None:
     origin = Origin("gpt2", {"l8": "abc123"}, {"training": 3}, "mxd route l8 'One day'")
     page = Snapshot("Title", "Subtitle", [Pair([("Text", [Token(" a", "u2", "tip")])])], origin=origin).html()
     assert "default-src 'none'" in page
     assert not re.search(r"url\(|https?://|@import", page)
-    for text in (
-        "mxd route l8 &#x27;One day&#x27;",
-        "abc123",
-        "seed of training",
-        ' <span class="t u2" tabindex="0" data-tip="tip">a',
-    ):
-        assert text in page
+    assert ' <span class="t u2" tabindex="0" data-tip="tip">a' in page and "seed of training" in page
 
 
 def test_files_are_html_or_markdown(tmp_path: Path) -> None:

@@ -29,13 +29,7 @@ from mxd.trainer.language_model.tokenizer import token_bytes, token_texts
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, open_trainer_database, writing
 from mxd.trainer.storage.database.search import experts_with, search_table
-from mxd.trainer.storage.database.tables import (
-    ExampleRecord,
-    IndexRecord,
-    RoutedRecord,
-    RunRecord,
-    SequenceRecord,
-)
+from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.train import train_layer
