@@ -25,8 +25,8 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
         60,
         ("tests/backend/cli/commands/test_doctor.py", f"{LANGUAGE_MODEL}/test_loading.py"),
     ),
-    "configs: sizes beyond the weights, kernels": (60, (f"{LANGUAGE_MODEL}/untrusted/test_config_check.py",)),
-    "tokenizers: nested, doubling, endless": (60, (f"{LANGUAGE_MODEL}/untrusted/test_tokenizer_check.py",)),
+    "configs: sizes beyond the weights, kernels": (60, (f"{LANGUAGE_MODEL}/test_untrusted.py", "-k", "config")),
+    "tokenizers: nested, doubling, endless": (60, (f"{LANGUAGE_MODEL}/test_untrusted.py", "-k", "tokenizer")),
     "chat templates: endless, too large, failing": (
         60,
         (f"{LANGUAGE_MODEL}/test_chat_template.py",),
@@ -68,7 +68,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "containers: privileges, limits, volumes": (60, ("tests/test_structure.py",)),
 }
-"""Attack -> the most seconds that one case may take, and files of tests."""
+"""Attack -> the most seconds that one case may take, and words of pytest."""
 RECORDER = "scripts.attacks"
 """This file as a plugin of pytest."""
 COLUMNS = ("attack", "cases", "failures", "slowest answer, s", "limit, s")

@@ -20,10 +20,8 @@ from sqlalchemy.orm import Session
 from benchmarks.faults import kills
 from benchmarks.faults.world import make_place
 from mxd.backend.api.app import create_app
-from mxd.backend.cli.main import run
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations, maintenance
-from mxd.backend.database import annotations as notes
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import open_database, opened, reading
 from mxd.backend.database.maintenance import CHAINS, UpgradeResult, check_database, compact_database, upgrade_database
@@ -250,7 +248,7 @@ def test_an_upgrade_of_the_annotations_alone_is_reported(tmp_path: Path, capsys:
         connection.execute("ALTER TABLE sessions DROP COLUMN result")
         connection.execute("UPDATE backend_version SET version_num = '2'")
     for sentence in (f"Upgraded the tables of annotations from version 2 to {OWN}.", "Nothing was changed."):
-        assert run(["database", "upgrade", "--database", database]) == 0
+        assert mxd(["database", "upgrade", "--database", database]) == 0
         assert sentence in capsys.readouterr().out
 
 
@@ -336,7 +334,7 @@ def test_damaged_database(spoils_packed: bool, tmp_path: Path, capsys: pytest.Ca
         answer = client.get("/api/runs/first/experts/3")
     assert answer.status_code == 503
     assert "The database is damaged" in answer.json()["error"]["message"]
-    assert run(["database", "check", "--data", str(tmp_path)]) in (1, 2)
+    assert mxd(["database", "check", "--data", str(tmp_path)]) in (1, 2)
     assert "damaged" in "".join(capsys.readouterr())
 
 
@@ -346,8 +344,8 @@ def test_a_label_change_is_detected_after_the_clock_was_set_back(own: Engine, mo
         now = utc_now() - timedelta(days=days)
         monkeypatch.setattr("mxd.backend.database.annotations.utc_now", lambda now=now: now)
         with writing(own) as session:
-            notes.set_label(session, "first", 3, label)
-            stamps.append(notes.labels_stamp(session, "first"))
+            annotations.set_label(session, "first", 3, label)
+            stamps.append(annotations.labels_stamp(session, "first"))
     assert stamps[0] != stamps[1]
 
 

@@ -23,9 +23,8 @@ from mxd.backend.inference.run_loader import RunLoader, Vocabulary
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.utils import devices
 from mxd.trainer.utils.devices import DeviceMemory
-from tests.helpers.formats.tiny_tokenizers import byte_fallback, metaspace
 from tests.helpers.processes import ROOT
-from tests.helpers.runs import END, World, byte_tokenizer
+from tests.helpers.runs import END, World, byte_fallback, byte_tokenizer, metaspace
 
 
 def test_a_run_is_cached_until_its_files_change(fitted: World, tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ from mxd.trainer.data.readers import Document, only_texts
 from mxd.trainer.data.sequences import TextProgress, check_text_length, sequences, tokenize_documents
 from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
 from mxd.trainer.language_model.tokenizer import after_start, prompt_ids, start_token_id
-from tests.helpers.formats.tiny_tokenizers import LINES, byte_fallback, byte_level, metaspace
-from tests.helpers.runs import END, tiny_language_model
+from tests.helpers.runs import END, LINES, byte_fallback, byte_level, metaspace, tiny_language_model
 from tests.trainer.data.test_readers import as_csv, as_jsonl, compress
 
 

@@ -16,8 +16,7 @@ from mxd.trainer.language_model import related_words
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.related_words import RelatedWords
 from mxd.trainer.language_model.tokenizer import decode_all, load_tokenizer, start_token_id, token_texts
-from tests.helpers.formats.tiny_tokenizers import END, byte_fallback, byte_level, metaspace, word_piece
-from tests.helpers.runs import World
+from tests.helpers.runs import END, World, byte_fallback, byte_level, metaspace, word_piece
 
 TOKENIZERS: dict[str, PreTrainedTokenizerBase] = {
     "byte-level": byte_level(),

@@ -194,9 +194,6 @@ def test_a_damaged_checkpoint_is_read_or_rejected(run: Run) -> None:
         path.write_bytes(sound)
 
 
-# ---------------------------------------------------------------- what would run code
-
-
 @pytest.mark.parametrize("name", ["layer.safetensors", "checkpoint-1/optimizer.safetensors"])
 def test_a_pickle_under_the_name_of_safetensors_does_not_run(name: str, run: Run, tmp_path: Path) -> None:
     witness, (layer, optimizer) = tmp_path / "it-ran", checkpoint_of(run)
@@ -240,8 +237,6 @@ def test_remote_code_of_a_language_model_does_not_run(tmp_path: Path) -> None:
 def test_a_damaged_language_model_is_read_or_rejected(name: str, tmp_path: Path) -> None:
     folder = saved_language_model(tmp_path / "language-model")
     path = folder / name
-    if not path.exists():
-        pytest.fail(f"{sorted(it.name for it in folder.iterdir())}")
     sound = path.read_bytes()
 
     @tried(6)
@@ -254,4 +249,3 @@ def test_a_damaged_language_model_is_read_or_rejected(name: str, tmp_path: Path)
             is_sound_or_said(lambda: load_module(str(folder), torch.float32))
 
     read()
-    shutil.rmtree(folder)

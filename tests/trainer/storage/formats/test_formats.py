@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from mxd.backend.cli.main import run
 from mxd.backend.cli.main import run as mxd
 from mxd.trainer.analysis.imported_features import read_features, save_features
 from mxd.trainer.config import Edit, OptimizerConfig, Sampling, SteeringConfig, TextConfig, TrainConfig
@@ -34,7 +33,8 @@ from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExampleRec
 from mxd.trainer.storage.formats.import_run import ImportResult, import_run
 from mxd.trainer.storage.run import Run, run_names
 from mxd.trainer.training.train import check_resumable
-from tests.helpers.formats.outside import (
+from tests.helpers.fuzzing import Hostile
+from tests.helpers.outside import (
     WIDTH,
     Answer,
     numbers,
@@ -44,7 +44,6 @@ from tests.helpers.formats.outside import (
     save_saelens,
     save_sparsify,
 )
-from tests.helpers.fuzzing import Hostile
 from tests.helpers.runs import World, byte_tokenizer, saved_language_model
 from tests.helpers.servers.hub import COMMIT, fake_hub, using_hub
 
@@ -294,18 +293,18 @@ def test_one_layer_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     words = ["--language-model", str(lm), "--name", "theirs", "--json"]
     several, unknown = ["import", "some-one/coders", *words], ["import", "some-one/other", *words]
     with fake_hub(models={"some-one/coders": tmp_path / "repository"}) as hub, using_hub(hub.url, tmp_path / "home"):
-        assert [run(command) for command in (several, unknown)] == [2, 2]
+        assert [mxd(command) for command in (several, unknown)] == [2, 2]
         complaints = capsys.readouterr().err
         assert "Choose one with --layer or --part: layers.0.mlp, layers.1.mlp" in complaints
         assert "No such file, folder or Hugging Face Hub repo: some-one/other" in complaints
-        assert run([*several, "--layer", "1"]) == 0
+        assert mxd([*several, "--layer", "1"]) == 0
         assert not any("layers.0.mlp/sae" in asked for asked in hub.asked)
     result = json.loads(capsys.readouterr().out)
     assert (result["source"], result["part"], result["layer"]) == ("some-one/coders", "layers.1.mlp", 1)
     config = json.loads((tmp_path / "data" / "runs" / "theirs" / "run.json").read_text())
     assert config["origin"]["revision"] == COMMIT
     with using_hub("http://127.0.0.1:9", tmp_path / "home"):
-        assert run(["others" if word == "theirs" else word for word in several]) == 2
+        assert mxd(["others" if word == "theirs" else word for word in several]) == 2
     assert "does not respond" in capsys.readouterr().err
 
 
