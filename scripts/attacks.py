@@ -53,10 +53,13 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
         60,
         ("tests/backend/inference/test_service.py",),
     ),
-    "databases: waiting writers, frozen PostgreSQL": (60, ("tests/backend/database/test_waiting.py",)),
+    "databases: waiting writers, frozen PostgreSQL": (
+        60,
+        ("tests/backend/database/test_maintenance.py", "-k", "waiting or frozen"),
+    ),
     "databases: read-only folders, damaged files": (
         60,
-        ("tests/backend/database/test_maintenance.py",),
+        ("tests/backend/database/test_maintenance.py", "-k", "not waiting and not frozen"),
     ),
     "runs in the working folder, names that leave the data folder": (
         30,

@@ -312,9 +312,6 @@ def _with_index(device: torch.device) -> torch.device:
     return torch.device(NAME, Module.current_device())
 
 
-# ---------------------------------------------------------------- CUDA's rules
-
-
 def _common_device(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[Tensor]) -> torch.device:
     """Device on which an operation runs.
 
@@ -362,9 +359,6 @@ def _raise_later(error: Exception) -> None:
     if errors is None:
         raise error
     errors.append(error)
-
-
-# ---------------------------------------------------------------- waits
 
 
 def _record_waits(func: Any, name: str, args: Any, tensors: list[Tensor], target: torch.device) -> None:

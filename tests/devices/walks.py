@@ -23,8 +23,6 @@ from tests.devices.plugin import SIZES, TEXT, run_line, train
 from tests.devices.pretend_device import recording
 from tests.helpers.runs import byte_tokenizer, tiny_language_model
 
-# ---------------------------------------------------------------- commands
-
 COMMANDS = (
     f"evaluate one {TEXT} --tokens 64 --seen-text --prompts 1 --resamples 100 --jacobian-tokens 2 --k 2 "
     "--other-dataset other.jsonl",
@@ -83,8 +81,6 @@ def test_every_kind_of_steering(device: str) -> None:
         run_line(f"steer one fox --max-tokens 4 --device {device} --edit {edit}")
 
 
-# ---------------------------------------------------------------- python
-
 TEXTS = [f"the {adjective} {noun} sang" for adjective in ("old", "red", "blue") for noun in ("fox", "dog")] * 40
 Subject = tuple[PreTrainedModel, mxd.Layer]
 
@@ -132,8 +128,6 @@ def test_gradients_through_a_replaced_layer(subject: Subject) -> None:
         model(**batch).logits.float().square().mean().backward()
     assert any(parameter.grad is not None for parameter in run.parameters())
 
-
-# ---------------------------------------------------------------- server
 
 PAIR = [{"expert": 1, "mode": "add", "strength": 2.0}, {"expert": 2, "mode": "ablate"}]
 ASKED = {"text": "old fox"}
@@ -193,8 +187,6 @@ def test_a_completion_is_streamed(client: TestClient) -> None:
     assert "[DONE]" in succeeds(client, "/v1/completions", body)
 
 
-# ---------------------------------------------------------------- training
-
 METHODS = ("mxd", "transcoder", "skip-transcoder", "autoencoder", "batch-topk-mxd", "molt --rank 4")
 OPTIONS = {
     "paper": "--mixing paper --k-spread 0.5 --dtype float32 --checkpoint-every 128 --matmul-precision high",
@@ -245,9 +237,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(folder: Path) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_plan() -> None:
     run_line(f"train lm {TEXT} {SIZES} --tokens 1k --k 4 --layer 1 --plan --device sim")
-
-
-# ---------------------------------------------------------------- waits
 
 
 def waits_of(work: Callable[[int], object], sizes: tuple[int, int]) -> dict[str, float]:

@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import count_written, remove_written
 from mxd.trainer.storage.database.open import delete_index
-from tests.backend.conftest import events
 from tests.helpers.databases import NUM_EXPERTS
 
 LISTS = "/api/runs/first/lists"
@@ -234,14 +233,3 @@ def test_a_session_reports_a_new_index(own_client: TestClient, own: Engine) -> N
         connection.execute(text("UPDATE experts SET p99 = p99 + 1 WHERE expert = 4"))
     (sentence,) = own_client.get(f"/api/sessions/{saved['id']}").json()["changed"]
     assert "indexed again" in sentence
-
-
-def test_an_opened_session_reproduces_its_tokens(live_client: TestClient) -> None:
-    def tokens(steering: dict[str, Any]) -> list[int]:
-        answer = live_client.post("/api/runs/small/steering", json=steering)
-        return [each["id"] for each in events(answer.text) if each["event"] == "token"]
-
-    saved = save(live_client, path="/api/runs/small/sessions")
-    opened = live_client.get(f"/api/sessions/{saved['id']}").json()
-    assert tokens(opened["steering"]) == tokens(STEERING)
-    live_client.delete(f"/api/sessions/{saved['id']}")

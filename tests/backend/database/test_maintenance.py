@@ -1,17 +1,21 @@
-"""Damaged, full, read-only and older databases: clear errors, rescued labels, reclaimed space, upgrades."""
+"""Damaged, full, read-only, older, locked and frozen databases: clear errors, rescued labels, limits of waiting."""
 
 import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, inspect, text, update
@@ -369,3 +373,64 @@ def test_a_read_only_data_folder_can_be_browsed(made_up: Path, tmp_path: Path, m
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database-unavailable")
         assert "read-only" in answer.json()["error"]["message"]
     assert {path.name: path.read_bytes() for path in data.glob("mxd.sqlite*")} == before
+
+
+LABEL = "/api/runs/first/experts/1"
+WRITERS = 60
+"""More than the server has threads and connections."""
+LIMIT_SECONDS = 1.0
+TIMEOUT_SECONDS = 20.0
+
+
+@pytest.fixture
+def waiting_client(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A client of a server that waits for at most a second, and for a connection 2."""
+    monkeypatch.setattr("mxd.trainer.storage.database.engine.CONNECT_SECONDS", 2)  # the least that psycopg waits
+    limits = {"write_seconds": LIMIT_SECONDS, "statement_seconds": LIMIT_SECONDS}
+    with TestClient(create_app(own_settings.model_copy(update=limits))) as client:
+        yield client
+
+
+def test_waiting_writers_do_not_block_readers(waiting_client: TestClient, own: Engine) -> None:
+    assert waiting_client.get("/api/runs").status_code == 200
+
+    def write(_number: int) -> tuple[int, bool]:
+        answer = waiting_client.patch(LABEL, json={"label": "x"})
+        return answer.status_code, "retry-after" in answer.headers
+
+    with ThreadPoolExecutor(WRITERS) as pool, own.connect() as connection:
+        is_sqlite = own.dialect.name == "sqlite"
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_sqlite else "LOCK TABLE labels IN EXCLUSIVE MODE")
+        written = pool.map(write, range(WRITERS), timeout=TIMEOUT_SECONDS)
+        started = time.monotonic()
+        for path in ("/api/runs", "/api/runs/first", "/api/health"):
+            assert waiting_client.get(path).status_code == 200
+        assert time.monotonic() - started < TIMEOUT_SECONDS
+        assert set(written) == {(503, True)}
+    assert waiting_client.patch(LABEL, json={"label": "x"}).status_code == 204
+
+
+def test_a_frozen_database_is_unavailable(
+    own: Engine, waiting_client: TestClient, request: pytest.FixtureRequest
+) -> None:
+    if own.dialect.name != "postgresql":
+        return
+    assert waiting_client.get("/api/runs").status_code == 200
+    server: Server = request.getfixturevalue("postgresql_server")
+    assert server._process is not None
+    processes = [psutil.Process(server._process.pid), *psutil.Process(server._process.pid).children(recursive=True)]
+
+    def tell(sent: signal.Signals) -> None:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):  # a worker of autovacuum ends at any moment
+                process.send_signal(sent)
+
+    tell(signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        answer = waiting_client.get("/api/runs")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database-unavailable")
+        assert time.monotonic() - started < TIMEOUT_SECONDS
+    finally:
+        tell(signal.SIGCONT)
+    assert waiting_client.get("/api/runs").status_code == 200

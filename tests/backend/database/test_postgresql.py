@@ -113,9 +113,6 @@ def test_every_command_works_on_postgresql(place: Place, said: dict[str, Any]) -
         assert client.post(f"{RUN}/routing", json={"text": "the old fox"}).status_code == 200
 
 
-# ---------------------------------------------------------------- killed under a server
-
-
 @pytest.mark.parametrize("access", ["open", "tokens"])
 def test_a_server_reports_a_lost_connection_and_recovers(place: Place, said: dict[str, Any], access: Any) -> None:
     settings, usual = Settings(data=place.data, database=place.url, frontend=place.folder, access=access), 200
@@ -171,9 +168,6 @@ def test_a_killed_database_loses_no_acknowledged_write(place: Place, said: dict[
         assert {status for of_one in seen.values() for status in of_one} == {200, 204, 503}
         for expert, number in acknowledged.items():
             assert int(client.get(f"{RUN}/experts/{expert}").json()["row"]["label"]) >= number > 0
-
-
-# ---------------------------------------------------------------- killed under a command
 
 
 @contextmanager

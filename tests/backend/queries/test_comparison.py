@@ -98,9 +98,6 @@ def test_incomparable_runs_are_errors(pair_client: TestClient) -> None:
         assert answer.json()["error"]["message"].startswith(said)
 
 
-# ---------------------------------------------------------------- against looking at all pairs
-
-
 def two_gates(generator: np.random.Generator) -> tuple[Vectors, Vectors, Tensor, Tensor]:
     """Some rows of two random gates, and these as plain tables."""
     weights = [torch.from_numpy(generator.normal(0.3, 1, (count, 24)).astype(np.float32)) for count in (74, 106)]

@@ -62,9 +62,6 @@ def failure(config: TextConfig) -> str:
     return str(raised.value)
 
 
-# ---------------------------------------------------------------- what is read
-
-
 def test_a_folder_is_read_recursively_in_name_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     for name in (str(folder), "texts"):  # which could be a dataset of the Hub
@@ -74,9 +71,6 @@ def test_a_folder_is_read_recursively_in_name_order(folder: Path, monkeypatch: p
 def test_empty_documents_are_skipped(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["", "one", " \n\t", " two "])
     assert list(documents(TextConfig(dataset=str(path)))) == ["one", " two "]
-
-
-# ---------------------------------------------------------------- order
 
 
 def test_shuffling_is_a_deterministic_permutation(rows: TextConfig) -> None:
@@ -205,9 +199,6 @@ def test_a_damaged_line_of_a_large_file_is_named(large: list[str], tmp_path: Pat
         list(documents(TextConfig(dataset=str(path)), "shuffled"))
 
 
-# ---------------------------------------------------------------- what is wrong
-
-
 @pytest.mark.parametrize(
     "name",
     ["", " ", "nothing.txt", "./nothing", "~/nothing", "/nothing/here", "a/b/c", "The end.", "many words " * 1000],
@@ -232,9 +223,6 @@ def test_no_documents_at_all_is_an_error(tmp_path: Path) -> None:
     assert "holds no documents" in failure(TextConfig(dataset=str(tmp_path)))
 
 
-# ---------------------------------------------------------------- the hub
-
-
 def test_the_shards_of_a_dataset_are_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
     shards = {"shard": list(range(40))}
     rows = datasets.IterableDataset.from_generator(
@@ -254,9 +242,6 @@ def test_the_shards_of_a_dataset_are_shuffled(monkeypatch: pytest.MonkeyPatch) -
     assert sorted(shuffled, key=int) == list(documents(config)) == [str(each) for each in range(40)]
     assert max(map(int, shuffled[:5])) > 10  # a buffer of two alone reaches 6
     assert shuffled != list(documents(config, "sampled", seed=2))
-
-
-# ---------------------------------------------------------------- fingerprints
 
 
 def test_the_fingerprint_is_independent_of_the_folder(folder: Path, rows: TextConfig) -> None:

@@ -161,9 +161,6 @@ def test_an_empty_file_has_no_documents(tmp_path: Path) -> None:
         assert list(read_documents(tmp_path / name, "text")) == []
 
 
-# ---------------------------------------------------------------- pieces
-
-
 @given(
     rows=st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=30),
     size=st.integers(1, 60),
@@ -241,8 +238,6 @@ def test_other_labels_are_errors_that_name_no_flag(tmp_path: Path, label: object
     with pytest.raises(UserError, match=r"No column 'kind' in line 1 .*Choose one of these: 'text', 'label'\.$"):
         list(read_labelled(path, "text", "kind"))
 
-
-# ---------------------------------------------------------------- fuzzing
 
 ROWS = ["the old fox sang.", 'größer, "quoted"\nand on', "日本語 🦊", "", "x" * 300] * 20
 SUFFIXES = [suffix + ending for suffix in (".txt", ".jsonl", ".csv") for ending in ("", ".gz", ".zst")] + [".parquet"]

@@ -207,8 +207,6 @@ def test_fine_tuning_keeps_the_settings_of_the_core(world: World) -> None:
     assert (tuned.parents, tuned.method, tuned.k) == (("small",), "mxd", world.config().k)
 
 
-# ---------------------------------------------------------------- methods
-
 R = 3
 
 
@@ -373,11 +371,6 @@ def config(**changes: Any) -> ProtectConfig:
     return ProtectConfig.model_validate({"max_added_loss": 5.0} | settings | changes)
 
 
-def other_text(world: World, tokens: int = 1024) -> torch.Tensor:
-    comparison = sequences(world.text, world.language_model.tokenizer, tokens, 0, "as-is")
-    return torch.from_numpy(np.stack(list(comparison))).long()
-
-
 def protected(
     world: World,
     settings: ProtectConfig,
@@ -387,7 +380,8 @@ def protected(
 ) -> Outcome:
     loaded = [Run.load(name, world.data) for name in runs]
     names = names_of(loaded, pattern)
-    text = other_text(world)
+    others = sequences(world.text, world.language_model.tokenizer, 1024, 0, "as-is")
+    text = torch.from_numpy(np.stack(list(others))).long()
     return protect(world.language_model, loaded, names, PASSAGES, text, settings, callbacks=callbacks)
 
 

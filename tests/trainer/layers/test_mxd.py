@@ -184,16 +184,11 @@ def test_at_inference_tokens_are_independent() -> None:
 METHODS: tuple[Method, ...] = ("jumprelu-transcoder", "jumprelu-skip-transcoder")
 
 
-def with_thresholds(method: Method) -> FixedThresholds:
-    layer = random_layer(method)
-    assert isinstance(layer, FixedThresholds)
-    layer.threshold_N.uniform_(0, 1)
-    return layer
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_features_above_their_threshold_are_active(method: Method) -> None:
-    layer, x_TI = with_thresholds(method), torch.randn(50, 12)
+    layer, x_TI = random_layer(method), torch.randn(50, 12)
+    assert isinstance(layer, FixedThresholds)
+    layer.threshold_N.uniform_(0, 1)
     scores_TN = layer.gate(x_TI)
     routing = layer.route(x_TI)
     active_TN = scores_TN > layer.threshold_N

@@ -36,12 +36,6 @@ def using(ops: ModuleType, **sizes: int) -> Iterator[None]:
         yield
 
 
-def dense_gate(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    scores_TN = torch.relu(x_TI @ weight_NI.T + bias_N)
-    top = scores_TN.topk(k, dim=1)
-    return torch.zeros_like(scores_TN).scatter(1, top.indices, top.values), top.indices
-
-
 def gradients(output: Tensor, inputs: list[Tensor], upstream: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad((output * upstream).sum(), inputs))
 
@@ -52,8 +46,9 @@ def assert_equal_to_dense(inputs: list[Tensor], k: int) -> None:
     upstream = torch.randn(len(x), table.shape[1], generator=torch.Generator().manual_seed(1), dtype=x.dtype)
     activations_TK, indices_TK = kernels.gate(x, weight, bias, k)
     sparse = kernels.mix(activations_TK, indices_TK, table)
-    dense_TN, _ = dense_gate(x, weight, bias, k)
-    dense = dense_TN @ table
+    scores_TN = torch.relu(x @ weight.T + bias)
+    top = scores_TN.topk(k, dim=1)
+    dense = torch.zeros_like(scores_TN).scatter(1, top.indices, top.values) @ table
     relative, absolute = (1e-4, 1e-5) if x.dtype == torch.float32 else (1e-7, 1e-7)
     torch.testing.assert_close(sparse, dense, rtol=relative, atol=absolute)
     assert bool((activations_TK >= 0).all())

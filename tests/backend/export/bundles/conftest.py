@@ -67,7 +67,8 @@ def _measure(session: Session, data: Path) -> None:
         row = sample_rows(table.name)[0] | {path: str(data / "held.jsonl")}
         row["result"] = _few_experts(row["result"])
         if record is EvaluationRecord:
-            row |= {"subject": "small", "settings": _on_text(row["settings"], str(data / "held.jsonl"))}
+            row["settings"]["text"] |= {next(iter(row["settings"]["text"])): str(data / "held.jsonl")}
+            row |= {"subject": "small"}
             row["result"] = row["result"] | {"language_model": str(data / "lm"), "jacobian": JACOBIAN}
         session.execute(insert(table), [row | {"run_id": 1}])
         if record is EvaluationRecord:
@@ -87,11 +88,6 @@ def _measure(session: Session, data: Path) -> None:
             steering_strength(1, 3, "expert", 2.0),
         ]
     )
-
-
-def _on_text(settings: dict[str, Any], path: str) -> dict[str, Any]:
-    name = "text" if "text" in settings else "dataset"
-    return settings | {name: settings[name] | {next(iter(settings[name])): path}}
 
 
 def sample_rows(table: str) -> list[dict[str, Any]]:

@@ -480,13 +480,9 @@ def test_an_ambiguous_layer_is_rejected(place: Path, capsys: Capture) -> None:
     (place / "nothing").mkdir()
     assert "has no layer in a supported format" in refused(capsys, "nothing")
     assert "No such file or folder: ./none" in refused(capsys, "./none")
-    assert "widths 16 -> 16" in _of_another(place, capsys)
-
-
-def _of_another(place: Path, capsys: Capture) -> str:
     config = json.loads((place / "lm" / "config.json").read_text())
     (place / "lm" / "config.json").write_text(json.dumps(config | {"n_embd": 24, "n_head": 3}))
-    return refused(capsys, "layers.1.mlp")
+    assert "widths 16 -> 16" in refused(capsys, "layers.1.mlp")
 
 
 def test_an_imported_run_cannot_be_resumed(place: Path, capsys: Capture) -> None:
