@@ -287,6 +287,13 @@ def second_of(parent: int) -> int:
     raise AssertionError("no process with rank 1")
 
 
+def test_an_error_of_all_processes_is_reported_once(world: World, flags_of_run: list[str]) -> None:
+    done = run_processes(main, "train", *flags_of_run, "--name", "whole")
+    assert [one.returncode for one in done] == [2, 2]
+    (message,) = (line for one in done for line in one.stderr.splitlines() if line.startswith("mxd:"))
+    assert message.endswith("of 2: Run 'whole' already exists. Use --resume to continue it or choose another --name.")
+
+
 def impatient() -> None:
     """Take a process that has been silent for a second for dead."""
     distributed.SILENT_SECONDS, distributed.BEAT_SECONDS = 1.0, 0.1
