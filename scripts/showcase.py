@@ -1,6 +1,7 @@
 """Write the texts of the first page's slider: one saved session at several strengths.
 
-    python scripts/showcase.py smollm2-l16 "Verse, with two experts" "turn prose into verse" --data data/demo
+    python scripts/showcase.py smollm2-l22 Childhood "brings childhood into a text" \\
+        --prompt "The captain looked at the sea and" --data data/demo
 
 Reads the session from ``sessions.json`` and writes ``showcase.json``, both in the data folder. At strength 0 the text
 is the baseline's; elsewhere every edit of the session has that strength.
@@ -25,9 +26,11 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("session", help="name of the session")
     parser.add_argument("title", help="what its experts do")
+    parser.add_argument("--prompt", help="in place of the session's")
     parser.add_argument("--data", type=Path, default=Path("data"))
     words = parser.parse_args()
     session = json.loads((words.data / "sessions.json").read_text("utf-8"))[words.run][words.session]
+    prompt = words.prompt or session["prompt"]
     experts = [edit["expert"] for edit in session["edits"]]
     sampling = session.get("sampling", {})
     settings = [f"--{name.replace('_', '-')}={value}" for name, value in sampling.items() if name != "stop"]
@@ -35,14 +38,14 @@ def main() -> None:
     command: list[str] = []
     for strength in STRENGTHS[1:]:
         edits = [f"--edit={expert}:add:{strength:g}" for expert in experts]
-        command = ["steer", words.run, session["prompt"], *edits, *settings]
+        command = ["steer", words.run, prompt, *edits, *settings]
         run = [sys.executable, "-m", "mxd", *command, "--data", str(words.data), "--json"]
         answer = json.loads(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
         if not texts:
             texts.append(stored_text(0.0, answer["baseline"][0]))
         texts.append(stored_text(strength, answer["steered"][0]))
         print(f"{strength:g}: {answer['steered'][0]['text']!r}", file=sys.stderr)
-    names = {"run": words.run, "session": words.session, "title": words.title}
+    names = {"run": words.run, "session": words.session, "title": words.title, "prompt": prompt}
     content = {**names, "command": shlex.join(["mxd", *command]), "texts": texts}
     (words.data / "showcase.json").write_text(json.dumps(content, ensure_ascii=False) + "\n", "utf-8")
 

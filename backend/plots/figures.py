@@ -59,12 +59,12 @@ def training(session: Session, run: RunRecord) -> Figure:
 
 def density_activation(session: Session, run: RunRecord) -> Figure:
     """Density against mean activation, one point per active expert. Of a larger run, the points are the outliers of
-    both, the experts with a user label, and a fixed random sample of the others."""
+    both and of steerability, the experts with a user label, and a fixed random sample of the others."""
     find_index(session, run)
     active = (ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
     experts = np.array(session.scalars(select(ExpertRecord.expert).where(*active)).all(), dtype=np.int64)
     chosen = experts
-    columns = (ExpertRecord.density, ExpertRecord.mean_activation)
+    columns = (ExpertRecord.density, ExpertRecord.mean_activation, ExpertRecord.steerability)
     if len(experts) > MAX_POINTS:
         orders = [order for column in columns for order in (column.asc(), column.desc())]
         extremes = select(ExpertRecord.expert).where(*active).limit(MAX_POINTS // 10 // len(orders))
@@ -77,9 +77,9 @@ def density_activation(session: Session, run: RunRecord) -> Figure:
     points = session.execute(query.order_by(ExpertRecord.expert)).all()
     labels, named = labels_of(session, run.name, ids), clear_labels(session, run, ids)
     trace = go.Scatter(
-        x=[density for _, density, _ in points],
-        y=[mean for *_, mean in points],
-        customdata=[[expert, labels.get(expert)] for expert, *_ in points],
+        x=[density for _, density, *_ in points],
+        y=[mean for *_, mean, _ in points],
+        customdata=[[expert, labels.get(expert), steerability] for expert, *_, steerability in points],
         text=[labels.get(expert) or named.get(expert) or "no clear label" for expert, *_ in points],
         mode="markers",
         name="Experts",

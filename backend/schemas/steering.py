@@ -153,7 +153,9 @@ class ShowcaseFile(Schema):
     session: str
     """Name of the session."""
     title: str = "change a text"
-    """Effect of its experts: the heading reads "Two of 4,096 experts" and then this."""
+    """Effect of its experts: the heading reads "Two of its experts" and then this."""
+    prompt: str
+    """Prompt of the texts; the session may have another one."""
     command: str
     """The command that wrote the texts."""
     texts: Annotated[tuple[ShowcaseText, ...], Field(min_length=2)]

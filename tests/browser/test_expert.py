@@ -205,11 +205,12 @@ def test_downloads_contain_the_displayed_examples(page: Page) -> None:
     expect_accessible(page.get_by_role("menuitem", name="Statistics, CSV"))
 
 
-def test_one_click_steers_with_the_expert_at_three_strengths(expert: Page) -> None:
+def test_texts_steered_at_three_strengths_are_beside_those_of_a_random_expert(expert: Page) -> None:
     here = expert.get_by_role("region", name="Steer here")
+    expect(here.get_by_role("status")).to_contain_text("random expert", use_inner_text=True)  # without a click
     here.get_by_role("textbox", name="Prompt to steer").fill("the old fox")
     here.get_by_role("button", name="Steer", exact=True).click()
-    texts = [here.get_by_role("region", name=name, exact=True) for name in ("Baseline", "+1", "+2", "+4")]
+    texts = [here.get_by_role("region", name=name, exact=True) for name in ("Baseline", "+1", "+2", "+3", "Random")]
     for text in texts:
         expect(text).to_have_attribute("aria-busy", "false")
         expect(text.locator("[data-token]").first).to_be_visible()

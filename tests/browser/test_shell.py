@@ -213,7 +213,7 @@ def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
     expect(page.get_by_role("complementary", name="Original")).to_be_visible()  # also of a generated text
     settle(page)
     assert text.inner_text() not in ("", steered), "the slider's first position changes the text"
-    expect(page.get_by_role("region", name=re.compile("^Expert ")).get_by_role("paragraph")).to_have_count(2)
+    expect(page.get_by_role("region", name=re.compile("^Expert ")).get_by_role("paragraph")).to_have_count(3)
     page.get_by_role("textbox", name="Prompt to continue").fill("One day")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"prompt=One\+day"))
@@ -232,7 +232,14 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         {"strength": strength, "tokens": [{"id": 5, "text": f" text at {strength}", "delta_log_probability": strength}]}
         for strength in (0, 1, 2)
     ]
-    stored = {"run": site.run, "session": "Verse", "title": "write verse", "command": "mxd steer", "texts": texts}
+    stored = {
+        "run": site.run,
+        "session": "Verse",
+        "title": "write verse",
+        "prompt": "Two days",
+        "command": "mxd steer",
+        "texts": texts,
+    }
     file = site.data / "showcase.json"
     file.write_text(json.dumps(stored), "utf-8")
     try:
@@ -241,7 +248,7 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         expect(page.get_by_role("heading", name="write verse")).to_be_visible()
         expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 2")
         original = page.get_by_role("complementary", name="Original")
-        expect(original).to_contain_text("One day text at 0")
+        expect(original).to_contain_text("Two days text at 0")
         page.get_by_role("link", name="use this run").click()
         expect(page).to_have_url(re.compile(rf"run={site.run}\b"))
         expect(page.get_by_role("link", name="use this run")).to_have_count(0)

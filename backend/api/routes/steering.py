@@ -191,9 +191,10 @@ def showcase(services: ServicesDep) -> bodies.HomeShowcase:
         named = (each for each in notes.sessions_of(session, stored.run) if each.name == stored.session)
         opened = (_opened(session, services.runs, each) for each in named if _saved(each))
         found = next((each for each in opened if not each.changed), None)
-    return bodies.HomeShowcase(
-        showcase=found and bodies.Showcase(session=found, title=stored.title, texts=stored.texts)
-    )
+    if found is None:
+        return bodies.HomeShowcase(showcase=None)
+    shown = found.model_copy(update={"steering": found.steering.model_copy(update={"prompt": stored.prompt})})
+    return bodies.HomeShowcase(showcase=bodies.Showcase(session=shown, title=stored.title, texts=stored.texts))
 
 
 @router.get("/sessions/{id}")

@@ -140,9 +140,9 @@ export const examplesQuery = (run: string, expert: number, bin: number, limit: n
 export const randomExamplesQuery = (run: string, expert: number, seed: number) =>
   kept(["run", run, "random-examples", expert, seed], get(EXAMPLES, { path: { run, expert }, query: { seed } }));
 
-/** The first few top examples, without paging. */
-export const topExamplesQuery = (run: string, expert: number, limit: number) =>
-  kept(["run", run, "top-examples", expert, limit], get(EXAMPLES, { path: { run, expert }, query: { bin: 0, limit } }));
+/** The first few examples of a bin, by default the strongest of all, without paging. */
+export const topExamplesQuery = (run: string, expert: number, limit: number, bin = 0) =>
+  kept(["run", run, "first", expert, limit, bin], get(EXAMPLES, { path: { run, expert }, query: { bin, limit } }));
 
 export const similarQuery = (run: string, expert: number, by: SimilarBy, limit = 8) =>
   kept(

@@ -80,9 +80,13 @@ function NoLabel() {
   );
 }
 
+/** The automatic label, or null if it predicts no activation, so that it is no name. */
+export const namingLabel = (automatic: AutomaticLabel | null) => (automatic?.f1 === 0 ? null : automatic);
+
 /** An expert's name, the same on every page: the user label, else the automatic one, else its top tokens. */
-export function ExpertLabel({ expert, label, automatic = null, topTokens = [] }: ExpertLabelProps) {
+export function ExpertLabel({ expert, label, automatic: given = null, topTokens = [] }: ExpertLabelProps) {
   if (label !== null) return label;
+  const automatic = namingLabel(given);
   return (
     <>
       {automatic !== null ? (

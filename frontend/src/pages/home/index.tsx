@@ -1,11 +1,11 @@
 /** Home: experts that change a text by a slider, and the ways into the dashboard. */
 
-import { useQueries, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useMemo, useState } from "react";
 import { Link } from "react-router";
 
 import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
-import type { Example, RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
+import type { RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
@@ -30,12 +30,11 @@ import { numberParam, textParam, useUrlState } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/stores";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
-import { deduplicate } from "@/pages/explore/expert/shown-examples";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
-import { useGeneration } from "@/pages/steer/steering/texts/generation";
+import { type Generation, isRunning, storedGeneration, useGeneration } from "@/pages/steer/steering/texts/generation";
 
 import "@/components/prompt/prompt.css";
 import "./home.css";
@@ -48,9 +47,7 @@ const HOME_PARAMS = {
   /** An expert to show instead of the session. */
   expert: numberParam(null, { min: 0 }),
 };
-const EXAMPLES = 2;
-/** Several experts often have their strongest examples in one text, which is shown once. */
-const FETCHED_EXAMPLES = 12;
+const EXAMPLES = 3;
 /** Tokens of an example before and after its strongest one. */
 const BEFORE = 12;
 const AFTER = 6;
@@ -62,47 +59,14 @@ const NO_TEXTS_END = 3;
 const SCALE_LIMIT = 4;
 const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 
-/** Strong examples, those without a long word of a stronger one first: variants of one text share such words. */
-function varied(examples: readonly Example[]): readonly Example[] {
-  const words = new Set<string>();
-  const isNew = examples.map(({ tokens, position }) => {
-    const near = tokens.slice(Math.max(0, position - BEFORE), position + AFTER);
-    const own = near.filter((text) => text.length > 8);
-    const isVariant = own.some((word) => words.has(word));
-    for (const word of own) words.add(word);
-    return !isVariant;
-  });
-  return [...examples.filter((_, i) => isNew[i]), ...examples.filter((_, i) => !isNew[i])].slice(0, EXAMPLES);
-}
+/** Of the tokens that it promotes. */
+const PROMOTED = 4;
 
-/** The strongest examples of each expert, no two of one text; undefined while loading. */
-function useDistinctExamples(run: string, experts: readonly number[]): readonly (readonly Example[])[] | undefined {
-  const results = useQueries({ queries: experts.map((expert) => topExamplesQuery(run, expert, FETCHED_EXAMPLES)) });
-  if (results.some(({ data }) => data === undefined)) return undefined;
-  const texts = new Set<number>();
-  return results.map(({ data }) => {
-    const others = deduplicate((data?.examples ?? []).filter(({ sequence }) => !texts.has(sequence))).examples;
-    const chosen = varied(
-      others.filter(({ sequence }, i) => others.findIndex((one) => one.sequence === sequence) === i),
-    );
-    for (const { sequence } of chosen) texts.add(sequence);
-    return chosen;
-  });
-}
-
-interface ExpertCardProps {
-  readonly run: string;
-  readonly expert: number;
-  readonly examples: readonly Example[] | undefined;
-}
-
-/** Of the most frequent tokens that it fires on. */
-const TOP_TOKENS = 3;
-
-/** An expert of the text: its label, where it fires most often, whatever the label says, and strongest examples. */
-function ExpertCard({ run, expert, examples }: ExpertCardProps) {
+/** An expert of the text: its label, its strongest examples, and what it promotes if that is measured. */
+function ExpertCard({ run, expert }: { readonly run: string; readonly expert: number }) {
   const { data } = useQuery(expertQuery(run, expert));
-  if (data === undefined || examples === undefined) return <LoadingState label="Loading expert" rows={4} />;
+  const { data: top } = useQuery(topExamplesQuery(run, expert, EXAMPLES));
+  if (data === undefined || top === undefined) return <LoadingState label="Loading expert" rows={4} />;
   const { row, ablation } = data;
   return (
     <section className="hero-expert" aria-label={`Expert ${expert}`}>
@@ -110,32 +74,26 @@ function ExpertCard({ run, expert, examples }: ExpertCardProps) {
         <span className="mono">{expert}</span>{" "}
         <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens.map(({ text }) => text)} />
       </Link>
-      {examples.map((example) => (
+      {top.examples.map((example) => (
         <p key={example.rank}>
           <ShadedText example={example} before={BEFORE} after={AFTER} largest={row.max_activation} />
         </p>
       ))}
-      <div className="dim">
-        Most often on{" "}
-        {row.top_tokens.slice(0, TOP_TOKENS).map(({ id, text, share }) => (
-          <span key={id}>
-            <TokenChip text={text} /> {formatPercent(share, 0)}&nbsp;%{" "}
-          </span>
-        ))}
-        {ablation !== null && (
-          <>
-            · <Term id="input_dependence">input dependence</Term> {formatPercent(ablation.input_dependence, 0)}&nbsp;%
-          </>
-        )}
-      </div>
+      {ablation?.exceeds_random === true && (
+        <div className="dim">
+          Promotes{" "}
+          {ablation.promoted.slice(0, PROMOTED).map(({ id, text }) => (
+            <TokenChip key={id} text={text} />
+          ))}
+        </div>
+      )}
     </section>
   );
 }
 
-/** The text at a strength: stored, or generated after a change of the prompt or without stored texts. */
-function useText(run: string, request: SteeringRequest, edits: readonly Edit[], stored: ShowcaseText | undefined) {
+/** Both texts at a strength: stored, or generated after a change of the prompt or without stored texts. */
+function useTexts(run: string, request: SteeringRequest, edits: readonly Edit[], stored: Generation | undefined) {
   const { generation, start, stop } = useGeneration(run);
-  const strength = edits[0]?.strength ?? 0;
   const isStored = stored !== undefined;
   const text = formatEdits(edits);
   useEffect(() => {
@@ -148,26 +106,14 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
   useEffect(() => {
     if (isRead) rememberPrompt(request.prompt ?? "");
   }, [isRead, request.prompt]);
-  return useMemo(() => {
-    if (stored !== undefined) {
-      const pieces = stored.tokens.map(({ delta_log_probability: value, ...token }, index): Piece => ({
-        ...token,
-        index,
-        value,
-      }));
-      return { pieces, original: undefined, isBusy: false, failure: null, stop };
-    }
-    const { status, failure } = generation;
-    const piecesOf = (variant: Variant) => generation[variant].continuations[0]?.pieces ?? [];
-    const pieces = piecesOf(strength === 0 ? "baseline" : "steered");
-    return {
-      pieces,
-      original: piecesOf("baseline"),
-      isBusy: status === "waiting" || status === "streaming",
-      failure,
-      stop,
-    };
-  }, [stored, generation, strength, stop]);
+  return { generation: stored ?? generation, stop };
+}
+
+/** Without the token that ends a text; none while the texts are still those of another prompt or strength. */
+function piecesOf(generation: Generation, variant: Variant): readonly Piece[] {
+  if (generation.isOutdated) return [];
+  const { tokens = [], pieces = [] } = generation[variant].continuations[0] ?? {};
+  return pieces.filter((_, i) => tokens[i]?.reason !== "end-of-text");
 }
 
 /** What experts can do and features cannot. */
@@ -188,27 +134,32 @@ function Why() {
   );
 }
 
-interface SteeredTextProps {
+interface HeroTextsProps extends ReturnType<typeof useTexts> {
   readonly prompt: string;
-  readonly text: ReturnType<typeof useText>;
-  /** Null for the original text. */
-  readonly shade: ((piece: Piece) => string) | null;
+  readonly strength: number;
 }
 
-function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }: SteeredTextProps) {
+function SteeredText({ prompt, generation, stop, strength }: HeroTextsProps) {
+  const pieces = useMemo(() => piecesOf(generation, strength === 0 ? "baseline" : "steered"), [generation, strength]);
+  const isBusy = isRunning(generation);
+  const { failure } = generation;
   const { data: health } = useQuery(healthQuery);
   // A tooltip goes with its text.
   useEffect(() => hideTip, [pieces]);
   const isCut = !isBusy && /[^.!?”"]\s*$/.test(pieces.at(-1)?.text ?? "");
   return (
-    <div className="hero-text" aria-busy={isBusy}>
+    <section className="hero-text" aria-label="With its experts" aria-busy={isBusy}>
+      <h2>
+        {strength === 0 ? "No change" : `Steered, +${formatFixed(strength, 2)} × `}
+        {strength > 0 && <Term id="p99">p99</Term>}
+      </h2>
       {failure !== null && <p role="alert">{failure}</p>}
       {(failure === null || pieces.length > 0) && <span className="dim">{prompt}</span>}
       <TokenStrip
         className="hero-tokens"
-        label={shade === null ? "Original text" : "Steered text"}
+        label={strength === 0 ? "Original text" : "Steered text"}
         pieces={pieces}
-        shade={shade ?? (() => "")}
+        shade={strength === 0 ? () => "" : shadeByChange}
         tip={(piece) => <ChangeTip piece={piece} />}
       />
       {isCut && <span className="dim">…</span>}
@@ -225,7 +176,7 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }:
           </Button>
         </span>
       )}
-    </div>
+    </section>
   );
 }
 
@@ -246,9 +197,8 @@ function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edit
   return (
     <header>
       <p className="ink2">
-        Layer {run.layer} of {run.language_model_name} has a <Term id="mxd">Mixture of Decoders</Term> in place of its
-        MLP: {formatCount(run.num_experts)} linear maps called experts, of which {activeK(run)} are active on each
-        token.
+        A <Term id="mxd">Mixture of Decoders</Term> replaces the MLP of layer {run.layer} of {run.language_model_name}:{" "}
+        {formatCount(run.num_experts)} experts, {activeK(run)} active on each token.
       </p>
       <h1>
         {NUMBER_WORDS[edits.length] ?? edits.length} of its experts {title}. Move the slider.
@@ -276,43 +226,34 @@ function useHero({ run, request, edits, texts }: HeroProps) {
   // While the slider is dragged only stored texts follow; a generation starts on release.
   const stored =
     prompt === request.prompt ? texts.find((text) => Math.abs(text.strength - slider.shown) < STEP / 2) : undefined;
+  const [original] = texts;
+  const shown = useMemo(
+    () => stored && original && storedGeneration({ baseline: [original.tokens], steered: [stored.tokens] }),
+    [stored, original],
+  );
   const strength = stored?.strength ?? params.strength ?? initial;
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
-  const text = useText(run.name, changed, shownEdits, stored);
+  const generated = useTexts(run.name, changed, shownEdits, shown);
   const stops = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
   return {
-    prompt,
+    texts: { ...generated, prompt, strength },
     slider,
-    draft,
-    setDraft,
-    submit,
-    strength,
+    draft: { text: draft, setText: setDraft, commit: submit },
     shownEdits,
-    text,
-    original: text.original ?? texts.find((each) => each.strength === 0)?.tokens,
     stops: stops[0] ? stops : [initial, NO_TEXTS_END],
   };
 }
 
-interface HeroTextsProps extends Pick<SteeredTextProps, "prompt" | "text"> {
-  readonly strength: number;
-  readonly original: readonly { readonly text: string }[] | undefined;
-}
-
-/** The steered text, and the one without edits, which stays at strength 0, so that nothing moves. */
-function HeroTexts({ prompt, text, strength, original }: HeroTextsProps) {
+/** The text without edits, which is there at every strength, beside the steered one. */
+function HeroTexts(props: HeroTextsProps) {
   return (
     <div className="hero-texts">
-      <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
-      {original !== undefined && (
-        <aside className="hero-original ink2" aria-label="Original">
-          <h2>Original</h2>
-          <p>
-            {prompt}
-            {original.map((token) => token.text).join("")}
-          </p>
-        </aside>
-      )}
+      <aside className="hero-text ink2" aria-label="Original">
+        <h2>Original</h2>
+        {props.prompt}
+        {piecesOf(props.generation, "baseline").map((piece) => piece.text)}
+      </aside>
+      <SteeredText {...props} />
     </div>
   );
 }
@@ -342,15 +283,13 @@ function HeroLegend({ run }: { readonly run: string }) {
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
   const { run, edits } = props;
-  const { prompt, slider, draft, setDraft, submit, strength, shownEdits, text, original, stops } = useHero(props);
-  const experts = edits.map(({ expert }) => expert);
-  const examples = useDistinctExamples(run.name, experts);
+  const { texts, slider, draft, shownEdits, stops } = useHero(props);
   return (
     <section className="hero" aria-label="Steering a text">
       <HeroHead {...props} />
       <div className="hero-side">
-        {experts.map((expert, i) => (
-          <ExpertCard key={expert} run={run.name} expert={expert} examples={examples?.[i]} />
+        {edits.map(({ expert }) => (
+          <ExpertCard key={expert} run={run.name} expert={expert} />
         ))}
         <p className="ink2">
           <RampLegend kind="sequential" low="Activation 0" high="largest" />, ↵ line break
@@ -360,7 +299,7 @@ function Hero(props: HeroProps) {
         <PromptBox
           label="Prompt to continue"
           placeholder="Type the beginning of a text, then press Enter"
-          draft={{ text: draft, setText: setDraft, commit: submit }}
+          draft={draft}
           onOpen="leave-focus"
           onEnter="submit"
         />
@@ -378,19 +317,15 @@ function Hero(props: HeroProps) {
               onChangeEnd={slider.commit}
             />
           </div>
-          <output>
-            {slider.shown === 0 ? "Original" : `+${formatFixed(slider.shown, 2)} × `}
-            {slider.shown > 0 && <Term id="p99">p99</Term>}
-          </output>
           <LinkButton
             size="small"
-            to={pageLinks(run.name).page("steering", { prompt, edits: formatEdits(shownEdits) })}
+            to={pageLinks(run.name).page("steering", { prompt: texts.prompt, edits: formatEdits(shownEdits) })}
           >
             Open in Steer
           </LinkButton>
-          <HeroLegend run={run.name} />
         </div>
-        <HeroTexts prompt={prompt} text={text} strength={strength} original={original} />
+        <HeroTexts {...texts} />
+        <HeroLegend run={run.name} />
         <Why />
       </div>
     </section>

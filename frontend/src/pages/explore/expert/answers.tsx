@@ -1,7 +1,6 @@
 /** What the expert fires on, and what it writes. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import { streamAblation } from "@/api/http";
@@ -25,11 +24,11 @@ import { PaneHead } from "@/components/ui/pane-head";
 import { Remaining } from "@/components/ui/remaining";
 import { ErrorState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
-import { formatCompact, formatCount, formatPercent, formatPlural, formatShare, formatSigned } from "@/lib/text/format";
+import { formatCompact, formatCount, formatPlural, formatShare, formatSigned } from "@/lib/text/format";
 
 import { useTopExamples } from "./examples";
 
-const MAX_TOKENS = 7;
+const MAX_TOKENS = 5;
 /** With fewer active tokens, shares and examples are anecdotes. The server gives no co-activation shares either. */
 const FEW_TOKENS = 20;
 
@@ -92,14 +91,14 @@ export function FiresOn({ run, row, marker }: FiresOnProps) {
             Tokens by <Term id="activation">activation</Term>
             <span className="extra">, log scale</span>
           </p>
-          <ActivationHistogram row={row} height={132} caption="activation" marker={marker} />
+          <ActivationHistogram row={row} height={100} caption="activation" marker={marker} />
         </div>
       </div>
     </section>
   );
 }
 
-const WRITTEN_TOKENS = 6;
+const WRITTEN_TOKENS = 5;
 const EXAMPLES_PER_STEP = 2;
 
 interface WrittenTokensProps {
@@ -108,11 +107,11 @@ interface WrittenTokensProps {
   readonly tokens: readonly TokenEffect[] | null;
   readonly largestChange: number;
   /** The random expert's largest change, marked on the bars. */
-  readonly random?: number | null | undefined;
+  readonly random: number;
   readonly side: "up" | "down";
 }
 
-function WrittenTokens({ title, tokens, largestChange, random = null, side }: WrittenTokensProps) {
+function WrittenTokens({ title, tokens, largestChange, random, side }: WrittenTokensProps) {
   return (
     <table className={`written ${side}`} data-pending={tokens === null || undefined}>
       <thead>
@@ -129,7 +128,7 @@ function WrittenTokens({ title, tokens, largestChange, random = null, side }: Wr
             <td className="what">{token !== undefined && <TokenChip text={token.text} />}</td>
             <td className="bar-cell" aria-hidden="true">
               <i className="bar-mark" style={{ width: `${(100 * Math.abs(token?.change ?? 0)) / largestChange}%` }} />
-              {random !== null && <u style={{ left: `${(100 * random) / largestChange}%` }} />}
+              {random > 0 && <u style={{ left: `${(100 * random) / largestChange}%` }} />}
             </td>
             <td className="num">{token !== undefined && formatSigned(token.change, 2)}</td>
           </tr>
@@ -149,8 +148,8 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
   const written = next.filter((id) => promoted.some((token) => token.id === id)).length;
   if (next.length === 0) return null;
   return written === 0
-    ? `No promoted token follows in ${next.length} top examples.`
-    : `A promoted token follows in ${written} of ${next.length} top examples.`;
+    ? `None follows in ${next.length} top examples.`
+    : `One follows in ${written} of ${next.length} top examples.`;
 }
 
 /** Why the tokens may be trusted, and how far. */
@@ -162,24 +161,67 @@ const BADGES = {
     "The largest rise is less than twice that of a random expert of similar density: do not read a meaning into it.",
 } as const;
 
-interface WrittenProps extends ExpertProps {
-  /** Null while they are computed. */
-  readonly writes: Pick<Ablation, "promoted" | "suppressed"> | null;
-  readonly random: { readonly expert: number; readonly largest: number | null } | null;
-  readonly examples: ReactNode;
-  readonly badge: keyof typeof BADGES | null;
-  readonly children?: ReactNode;
+/** Its changes are unknown if the expert was measured and the random one was not. */
+type RandomExpert = { readonly expert: number } & Partial<Pick<Ablation, "promoted" | "suppressed">>;
+
+/** What an expert writes, beside a random one: the stored mean over all activations, else computed on its strongest. */
+export function useWrites(run: string, { row: { expert, active_tokens: active }, ablation }: ExpertDetail) {
+  const stored = useQuery({ ...expertQuery(run, ablation?.random_expert ?? expert), enabled: ablation !== null });
+  const { data, error, refetch } = useQuery({ ...writesQuery(run, expert), enabled: ablation === null && active > 0 });
+  const random: RandomExpert | null =
+    ablation === null ? (data?.random ?? null) : { ...stored.data?.ablation, expert: ablation.random_expert };
+  return {
+    writes: ablation ?? data?.writes ?? null,
+    random,
+    exceeds: ablation?.exceeds_random ?? data?.exceeds_random,
+    error,
+    refetch,
+  };
 }
 
-function Written({ run, expert, writes, random, examples, badge, children }: WrittenProps) {
+/** The largest change of any of the tokens. */
+const largest = (tokens: readonly TokenEffect[] = []) => Math.max(0, ...tokens.map(({ change }) => Math.abs(change)));
+
+interface RandomKeyProps {
+  readonly expert: number;
+  /** Its largest changes; 0 if they are unknown. */
+  readonly rise: number;
+  readonly fall: number;
+}
+
+/** The mark on the bars, and the random expert that it is of. */
+function RandomKey({ expert, rise, fall }: RandomKeyProps) {
   const links = usePageLinks();
-  const changes = [...(writes?.promoted ?? []), ...(writes?.suppressed ?? [])].map((token) => Math.abs(token.change));
-  const largestChange = Math.max(1e-9, random?.largest ?? 0, ...changes);
-  const isMeaningless = badge === "no more than a random expert";
+  return (
+    <span>
+      <u aria-hidden="true" /> Random expert{" "}
+      <Link className="link" to={links.expert(expert)}>
+        {expert}
+      </Link>
+      {rise === 0 ? " of similar density" : `: at most ${formatSigned(rise, 2)} and ${formatSigned(-fall, 2)}`}
+    </span>
+  );
+}
+
+export function Writes({ run, detail }: { readonly run: string; readonly detail: ExpertDetail }) {
+  const { ablation, row } = detail;
+  const { expert } = row;
+  const { writes, random, exceeds, error, refetch } = useWrites(run, detail);
+  if (error !== null)
+    return (
+      <section className="answer" aria-label="Writes">
+        <ErrorState error={error} onRetry={() => void refetch()} />
+      </section>
+    );
+  const badge: keyof typeof BADGES | null =
+    exceeds === undefined ? null : !exceeds ? "no more than a random expert" : ablation ? "measured" : "direct only";
+  const rise = largest(random?.promoted);
+  const fall = largest(random?.suppressed);
+  const largestChange = Math.max(1e-9, rise, fall, largest(writes?.promoted), largest(writes?.suppressed));
   return (
     <section
       className="answer writes"
-      data-meaningless={isMeaningless || undefined}
+      data-meaningless={exceeds === false || undefined}
       aria-label="Writes"
       aria-busy={writes === null}
     >
@@ -190,66 +232,38 @@ function Written({ run, expert, writes, random, examples, badge, children }: Wri
         <span className="badge" title={badge === null ? undefined : BADGES[badge]} data-kind={badge ?? undefined}>
           {badge ?? "computing"}
         </span>
-        <span className="note">{examples}</span>
+        <span className="note">
+          {ablation === null
+            ? `on ${writes?.examples ?? ""} of its strongest examples`
+            : `mean over ${formatCount(ablation.examples)} examples of all strengths`}
+        </span>
       </div>
       <div className="answer-halves">
         <WrittenTokens
           title="Promotes"
           tokens={writes?.promoted ?? null}
           largestChange={largestChange}
-          random={random?.largest}
+          random={rise}
           side="up"
         />
         <WrittenTokens
           title="Suppresses"
           tokens={writes?.suppressed ?? null}
           largestChange={largestChange}
+          random={fall}
           side="down"
         />
       </div>
-      <p className="writes-says">
-        {writes !== null && <Continuations run={run} expert={expert} promoted={writes.promoted} />}
-      </p>
       <p className="row wrap writes-foot dim">
-        {children}
-        {writes === null && "The same for a random expert …"}
-        {random !== null && (
-          <span>
-            <u aria-hidden="true" /> Random expert{" "}
-            <Link className="link" to={links.expert(random.expert)}>
-              {random.expert}
-            </Link>
-            {random.largest === null ? " of similar density" : `: largest rise ${formatSigned(random.largest, 2)}`}
-          </span>
+        {ablation === null && <Measure key={expert} run={run} expert={expert} />}
+        {writes === null ? (
+          "The same for a random expert …"
+        ) : (
+          <Continuations run={run} expert={expert} promoted={writes.promoted} />
         )}
+        {random !== null && <RandomKey expert={random.expert} rise={rise} fall={fall} />}
       </p>
     </section>
-  );
-}
-
-const largestRise = ({ promoted }: Pick<Ablation, "promoted">) => Math.max(0, ...promoted.map((token) => token.change));
-
-/** The stored mean over all activations. */
-function StoredWrites({ run, expert, ablation }: ExpertProps & { readonly ablation: Ablation }) {
-  const { data } = useQuery(expertQuery(run, ablation.random_expert));
-  const other = data?.ablation ?? null;
-  return (
-    <Written
-      run={run}
-      expert={expert}
-      writes={ablation}
-      random={{ expert: ablation.random_expert, largest: other === null ? null : largestRise(other) }}
-      examples={
-        <>
-          mean over {formatCount(ablation.examples)} examples<span className="extra"> of all strengths</span>
-        </>
-      }
-      badge={ablation.exceeds_random ? "measured" : "no more than a random expert"}
-    >
-      <span>
-        <Term id="input_dependence">Input dependence</Term> <b>{formatPercent(ablation.input_dependence, 0)}&nbsp;%</b>
-      </span>
-    </Written>
   );
 }
 
@@ -289,43 +303,7 @@ function Measure({ run, expert }: ExpertProps) {
   );
 }
 
-/** Computed now on its strongest examples. */
-function WritesNow({ run, expert }: ExpertProps) {
-  const { data, error, refetch } = useQuery(writesQuery(run, expert));
-  if (error !== null)
-    return (
-      <section className="answer" aria-label="Writes">
-        <ErrorState error={error} onRetry={() => void refetch()} />
-      </section>
-    );
-  const { writes = null, random = null, exceeds_random: exceeds } = data ?? {};
-  return (
-    <Written
-      run={run}
-      expert={expert}
-      writes={writes}
-      random={random === null ? null : { expert: random.expert, largest: largestRise(random) }}
-      examples={
-        <>
-          on {writes?.examples} <span className="extra">{writes !== null && "of "}its strongest</span> examples
-        </>
-      }
-      badge={writes === null ? null : exceeds ? "direct only" : "no more than a random expert"}
-    >
-      <Measure run={run} expert={expert} />
-    </Written>
-  );
-}
-
 interface ExpertProps {
   readonly run: string;
   readonly expert: number;
-}
-
-export function Writes({ run, detail: { row, ablation } }: { readonly run: string; readonly detail: ExpertDetail }) {
-  return ablation === null ? (
-    <WritesNow key={row.expert} run={run} expert={row.expert} />
-  ) : (
-    <StoredWrites run={run} expert={row.expert} ablation={ablation} />
-  );
 }

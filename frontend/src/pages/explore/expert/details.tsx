@@ -6,7 +6,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useMemo, useState } from "react";
 import { Link } from "react-router";
 
-import { examplesQuery, expertMapQuery, expertQuery, randomExamplesQuery, routingQuery } from "@/api/queries";
+import { examplesQuery, expertMapQuery, randomExamplesQuery, routingQuery } from "@/api/queries";
 import type {
   Ablation,
   AutomaticLabel,
@@ -326,11 +326,8 @@ function EffectsTable({ ablation }: { readonly ablation: Ablation }) {
   );
 }
 
-/** Stored effects; nothing before they are measured. */
-export function CausalImportance({ run, expert }: { readonly run: string; readonly expert: number }) {
-  const { data } = useQuery(expertQuery(run, expert));
-  const ablation = data?.ablation ?? null;
-  if (ablation === null) return null;
+/** Stored effects. */
+export function CausalImportance({ ablation }: { readonly ablation: Ablation }) {
   return (
     <section>
       <PaneHead title="Causal importance" note={`nats, ${formatCount(ablation.examples)} examples`} />

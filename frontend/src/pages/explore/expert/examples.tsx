@@ -1,9 +1,16 @@
 /** All stored examples of an expert, from the strongest activation bin to the weakest, on one colour scale. */
 
-import { keepPreviousData, useInfiniteQuery, useIsFetching, useQuery, useQueryClient } from "@tanstack/react-query";
+import {
+  keepPreviousData,
+  useInfiniteQuery,
+  useIsFetching,
+  useQueries,
+  useQuery,
+  useQueryClient,
+} from "@tanstack/react-query";
 import { memo, useCallback } from "react";
 
-import { examplesQuery, randomExamplesQuery } from "@/api/queries";
+import { examplesQuery, topExamplesQuery, randomExamplesQuery } from "@/api/queries";
 import type { ActivationBin, Example, ExampleSample, ExpertDetail } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -13,26 +20,29 @@ import {
   type ExampleToken,
   type PromptLinks,
 } from "@/components/tokens/concordance";
+import { shareAbove } from "@/components/plots/mini-histogram";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTray } from "@/components/tray/tray-context";
-import { Button, GhostButton, LinkButton } from "@/components/ui/button";
+import { Button, GhostButton } from "@/components/ui/button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatEdits, newEdit } from "@/lib/edits/edits";
 import { withEdit } from "@/lib/edits/tray";
-import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import { joinTokens } from "@/lib/text/kwic";
 
 import { type EXPERT_PARAMS, RANDOM_GROUP } from "./expert-params";
 import {
   asRandomGroup,
+  deduplicate,
   EXAMPLES_PER_PAGE,
   fetchedExamples,
   previewCount,
   selectShown,
   selectShownInBin,
+  weakerBins,
   withoutShown,
 } from "./shown-examples";
 
@@ -44,7 +54,7 @@ interface GroupCountProps {
   readonly onOpen: (open: boolean) => void;
 }
 
-export function GroupCount({ text, isAll, isOpen, onOpen }: GroupCountProps) {
+function GroupCount({ text, isAll, isOpen, onOpen }: GroupCountProps) {
   if (!isOpen && isAll) return <span className="dim">{text}</span>;
   return (
     <GhostButton aria-expanded={isOpen} onClick={() => onOpen(!isOpen)}>
@@ -62,40 +72,32 @@ interface ExampleGroupProps extends Omit<ConcordanceProps, "examples"> {
   readonly bin: ActivationBin;
   /** Examples of stronger bins, which are not shown again. */
   readonly stronger: readonly Example[];
-  /** Whether each bin has at most one example, so that headings with counts would say little. */
-  readonly isSingle?: boolean;
+  /** Number of examples while it is collapsed. */
+  readonly preview: number;
   readonly isOpen: boolean;
   readonly onOpen: (open: boolean) => void;
 }
 
-function Range({ bin, isSingle }: { readonly bin: ActivationBin; readonly isSingle: boolean }) {
+function Range({ bin }: { readonly bin: ActivationBin }) {
   const isTop = bin.bin === 0;
   return (
     <>
-      <h3 className={isSingle ? "sr" : ""}>{isTop ? "Top" : `Bin ${bin.bin}`}</h3>
+      <h3>{isTop ? "Strongest" : `Bin ${bin.bin}`}</h3>
       <span className="ink2">
         {formatFixed(bin.low)} to {formatFixed(bin.high)}
       </span>
       {isTop ? (
-        <span className="dim">
-          strongest<span className="extra">, at most one per sequence</span>
-        </span>
+        <span className="dim extra">at most one per sequence</span>
       ) : (
         <>
           <i className="bar-mark share" style={{ width: Math.max(2, bin.share * FULL_BAR) }} />
           <span className="dim">
-            {formatShare(bin.share, 1)} %
-            <span className="extra"> of active tokens{!isSingle && "; random sample of them"}</span>
+            {formatShare(bin.share, 1)} %<span className="extra"> of active tokens; random sample of them</span>
           </span>
         </>
       )}
     </>
   );
-}
-
-function countText({ examples }: ActivationBin, shown: number, isRepeated: boolean): string {
-  if (isRepeated) return `${examples} shown above`;
-  return `${shown} of ${examples} stored`;
 }
 
 /** The fetched top examples. */
@@ -104,36 +106,31 @@ export function useTopExamples(run: string, expert: number): readonly Example[] 
   return data?.pages.flatMap((page) => page.examples) ?? [];
 }
 
-export function ExampleGroup(props: ExampleGroupProps) {
-  const { run, expert, bin, stronger, isSingle = false, isOpen, onOpen, ...concordance } = props;
+function ExampleGroup(props: ExampleGroupProps) {
+  const { run, expert, bin, stronger, preview, isOpen, onOpen, ...concordance } = props;
   const query = useInfiniteQuery(examplesQuery(run, expert, bin.bin, EXAMPLES_PER_PAGE));
   const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
   const { locked = null } = concordance;
-  const { examples, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, stronger);
-  const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
+  const { examples, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked, preview }, stronger);
   const isRepeated = examples.length === 0 && numDuplicates > 0 && !query.hasNextPage;
-  if (isRepeated && isSingle) return null;
   return (
-    <section
-      className={isSingle ? "group single" : "group"}
-      aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}
-    >
+    <section className="group" aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}>
       <header className="row wrap">
-        <Range bin={bin} isSingle={isSingle} />
+        <Range bin={bin} />
         <span className="grow" />
-        {query.data !== undefined && !isSingle && (
+        {query.data !== undefined && (
           <GroupCount
-            text={countText(bin, examples.length, isRepeated)}
+            text={isRepeated ? `${bin.examples} shown above` : `${examples.length} of ${bin.examples} stored`}
             isAll={isRepeated || examples.length + numDuplicates >= bin.examples}
             isOpen={isOpen}
             onOpen={onOpen}
           />
         )}
       </header>
-      {query.isPending && <LoadingState label="Loading examples" rows={placeholderRows} />}
+      {query.isPending && <LoadingState label="Loading examples" rows={Math.min(bin.examples, preview)} />}
       {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
       {query.data !== undefined && !isRepeated && <Concordance examples={examples} {...concordance} />}
-      {numDuplicates > 0 && !isRepeated && (
+      {numDuplicates > 0 && isOpen && !isRepeated && (
         <p className="dim">
           {numDuplicates === 1 ? "1 more example has" : `${numDuplicates} more examples have`} the same text around the
           peak as one above.
@@ -205,7 +202,7 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
   const { locked = null } = concordance;
   const unseen = withoutShown(asRandomGroup(data.examples), top);
   const numInTop = data.examples.length - unseen.length;
-  const shown = selectShown(unseen, { group: RANDOM_GROUP, isOpen, locked });
+  const shown = selectShown(unseen, { group: RANDOM_GROUP, isOpen, locked, preview: previewCount(RANDOM_GROUP) });
   const isTooSmall = data.examples.length < Math.min(MIN_SAMPLE, data.sample.active_tokens);
   if (unseen.length === 0) return null;
   if (isTooSmall && seed === 0 && locked?.bin !== RANDOM_GROUP) return null;
@@ -248,22 +245,7 @@ export interface ExamplesProps {
 const isSameToken = (a: ExampleToken | null, b: ExampleToken) =>
   a?.bin === b.bin && a.rank === b.rank && a.position === b.position;
 
-function RouteTopExample({ run, expert }: { readonly run: string; readonly expert: number }) {
-  const links = usePageLinks();
-  const [strongest] = useTopExamples(run, expert);
-  return (
-    <LinkButton
-      size="small"
-      variant="ghost"
-      icon="routing"
-      to={links.page("routing", strongest === undefined ? {} : { prompt: joinTokens(strongest).trim() })}
-    >
-      Route top example
-    </LinkButton>
-  );
-}
-
-function LayoutControls({ run, detail, params, setParams }: Omit<ExamplesProps, "onHover">) {
+function LayoutControls({ detail, params, setParams }: Omit<ExamplesProps, "onHover" | "run">) {
   return (
     <div className="row wrap examples-head">
       <h2>
@@ -271,9 +253,9 @@ function LayoutControls({ run, detail, params, setParams }: Omit<ExamplesProps, 
       </h2>
       <SegmentedControl
         label="Which examples"
-        value={params.all ? "all" : "top"}
+        value={params.all ? "all" : "mixed"}
         onChange={(which) => setParams({ all: which === "all" })}
-        segments={segmentsOf({ top: "Strongest", all: "All strengths" })}
+        segments={segmentsOf({ mixed: "Mixed", all: "All strengths" })}
       />
       <SegmentedControl
         label="Layout of examples"
@@ -289,7 +271,6 @@ function LayoutControls({ run, detail, params, setParams }: Omit<ExamplesProps, 
       >
         Line breaks
       </Button>
-      <RouteTopExample run={run} expert={detail.row.expert} />
       <span className="grow" />
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(detail.row.max_activation)} />
     </div>
@@ -319,12 +300,7 @@ function useGroups({ run, detail, params, setParams, onHover }: ExamplesProps) {
 
 const hasExamples = (bin: ActivationBin) => bin.examples > 0;
 
-interface ExampleGroupsProps extends ExamplesProps {
-  readonly bins: readonly ActivationBin[];
-  readonly isSingle?: boolean;
-}
-
-function ExampleGroups({ bins, isSingle = false, ...props }: ExampleGroupsProps) {
+function ExampleGroups({ bins, ...props }: ExamplesProps & { readonly bins: readonly ActivationBin[] }) {
   const { shared, isGroupOpen } = useGroups(props);
   const { run, expert } = shared;
   const queries = useQueryClient();
@@ -342,7 +318,7 @@ function ExampleGroups({ bins, isSingle = false, ...props }: ExampleGroupsProps)
       key={`${expert}-${bin.bin}`}
       bin={bin}
       stronger={strongerThan(bin)}
-      isSingle={isSingle}
+      preview={previewCount(bin.bin, props.params.all)}
       {...isGroupOpen(bin.bin)}
       {...shared}
     />
@@ -358,44 +334,62 @@ function OnlyTopStored() {
   );
 }
 
-/** The weaker bins: a group each, or one group of single examples if the index stored no more. */
+/** One random example of each weaker range of activations: of a few of them, or of all. */
 function WeakerExamples(props: ExamplesProps) {
-  const [top, ...bins] = props.detail.bins.filter(hasExamples);
-  if (bins.length === 0) return (top?.examples ?? 0) < props.detail.row.active_tokens && <OnlyTopStored />;
-  if (bins.some((bin) => bin.examples > 1)) return <ExampleGroups {...props} bins={bins} />;
+  const { run, expert, ...shared } = useGroups(props).shared;
+  const { row } = props.detail;
+  const bins = weakerBins(props.detail.bins, props.params.all);
+  const queries = bins.map(({ bin }) => topExamplesQuery(run, expert, 1, bin));
+  const results = useQueries({ queries });
+  const top = useTopExamples(run, expert);
+  if (bins.length === 0) return row.active_tokens > top.length && <OnlyTopStored />;
+  const { examples } = deduplicate(
+    results.flatMap(({ data }) => data?.examples ?? []),
+    top,
+  );
+  const strong = shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2);
   return (
-    <section className="weaker" aria-label="Weaker activations">
+    <section className="group" aria-label="Weaker activations">
       <header className="row wrap">
-        <h3>Weaker activations</h3>
-        <span className="dim">
-          one random example per range, unless shown above; too few to show what is typical of a range
-        </span>
+        <h3>Weaker</h3>
+        <span className="ink2">{formatPercent(strong, 0)} % of its activations exceed half of the largest</span>
+        <span className="dim extra">one random example per range</span>
       </header>
-      <ExampleGroups {...props} bins={bins} isSingle />
+      {results.some(({ isPending }) => isPending) ? (
+        <LoadingState label="Loading examples" rows={bins.length} />
+      ) : (
+        <Concordance examples={examples} {...shared} />
+      )}
     </section>
   );
 }
 
-/** The top examples and the layout controls. */
-export function TopExamples(props: ExamplesProps) {
+/** The layout controls, the top examples, and weaker ones: a few by default, else all that are stored. */
+export const Examples = memo(function Shown(props: ExamplesProps) {
   const { detail, params, setParams } = props;
   useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
   return (
     <>
-      <LayoutControls run={props.run} detail={detail} params={params} setParams={setParams} />
+      <LayoutControls {...{ detail, params, setParams }} />
       <ExampleGroups {...props} bins={detail.bins.filter(hasExamples).slice(0, 1)} />
+      {params.all ? <AllExamples {...props} /> : <WeakerExamples {...props} />}
     </>
   );
-}
+});
 
 /** The weaker activation bins, then a random sample of all activations. */
-export const MoreExamples = memo(function More(props: ExamplesProps) {
+function AllExamples(props: ExamplesProps) {
   const { shared, isGroupOpen } = useGroups(props);
-  const { params, setParams } = props;
+  const { detail, params, setParams } = props;
   const { lock, seed } = params;
+  const weaker = detail.bins.filter(hasExamples).slice(1);
   return (
     <>
-      <WeakerExamples {...props} />
+      {weaker.some((bin) => bin.examples > 1) ? (
+        <ExampleGroups {...props} bins={weaker} />
+      ) : (
+        <WeakerExamples {...props} />
+      )}
       <RandomGroup
         key={shared.expert}
         seed={seed}
@@ -405,4 +399,4 @@ export const MoreExamples = memo(function More(props: ExamplesProps) {
       />
     </>
   );
-});
+}

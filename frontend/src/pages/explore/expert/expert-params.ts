@@ -51,15 +51,15 @@ export const EXPERT_PARAMS = {
   /** Seed of the random sample. */
   seed: numberParam(0, { min: 0, max: MAX_SEED }),
   test: textParam(""),
-  /** Whether the examples are those of all strengths, not the strongest only. */
+  /** Whether all stored examples are shown, not a few of mixed strengths. */
   all: flagParam,
-  /** Prompt of the steered texts; empty before they are asked for. */
+  /** Prompt of the steered texts; empty for the neutral one. */
   steer: textParam(""),
   /** Whether the details are open. */
   details: flagParam,
 };
 
-/** Whether weaker examples are shown: asked for, or one of them is open or locked. */
+/** Whether the examples of all strengths are shown: asked for, or a weaker group is open or has the locked token. */
 export function showsAll({ all, open, lock }: Pick<Values<typeof EXPERT_PARAMS>, "all" | "open" | "lock">): boolean {
   return all || open.some((group) => group !== 0) || (lock !== null && lock.bin !== 0);
 }

@@ -17,37 +17,31 @@ import {
 import { Link, useNavigate } from "react-router";
 
 import { useSetLabel, useSetNote, useSetTag } from "@/api/mutations";
-import {
-  examplesQuery,
-  expertQuery,
-  listsQuery,
-  randomExamplesQuery,
-  visitRandomExpert,
-  writesQuery,
-} from "@/api/queries";
+import { examplesQuery, expertQuery, listsQuery, topExamplesQuery, visitRandomExpert } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
 import {
   automaticLabelScore,
   describeAutomaticLabel,
   labelShare,
+  namingLabel,
   shownAutomatic,
 } from "@/components/experts/expert-link";
 import { ListPopover } from "@/components/lists/add-to-list";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { haveSameStart, pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Described, Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
 import { useTray } from "@/components/tray/tray-context";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Button, GhostButton, RemoveChip } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { useUrlState } from "@/hooks/use-url-state";
 import { formatFoundAgain } from "@/lib/text/format";
 
+import { useWrites } from "./answers";
 import { FILES, useDownload } from "./download";
-import { EXPERT_PARAMS } from "./expert-params";
-import { EXAMPLES_PER_PAGE } from "./shown-examples";
+import { EXAMPLES_PER_PAGE, weakerBins } from "./shown-examples";
 
 interface TextEditorProps {
   readonly label: string;
@@ -237,8 +231,8 @@ function Label({ run, detail }: ExpertHeadProps) {
     );
   return (
     <>
-      <h1 className={label === null && automatic?.is_clear === false ? "auto-label weak" : undefined}>
-        {label ?? automatic?.label ?? `Expert ${expert}`}
+      <h1 className={label === null && namingLabel(automatic)?.is_clear === false ? "auto-label weak" : undefined}>
+        {label ?? namingLabel(automatic)?.label ?? `Expert ${expert}`}
       </h1>
       <GhostButton icon="edit" shortcut="label" onClick={() => setEditing(true)}>
         {label === null ? "Add label" : "Edit label"}
@@ -282,15 +276,19 @@ function LabelTrust({ row: { label, automatic }, label_matches: matches, label_e
 }
 
 /** Whether it changes the next token more than a random expert: as measured, or as computed on its top examples. */
-function EffectTrust({ run, detail: { row, ablation } }: ExpertHeadProps) {
-  const isAsked = ablation === null && row.active_tokens > 0;
-  const { data, error } = useQuery({ ...writesQuery(run, row.expert), enabled: isAsked });
-  const exceeds = ablation?.exceeds_random ?? data?.exceeds_random;
-  if (row.active_tokens === 0 || error !== null) return null;
+function EffectTrust({ run, detail }: ExpertHeadProps) {
+  const { writes, exceeds, error } = useWrites(run, detail);
+  const [strongest] = writes?.promoted ?? [];
+  if (detail.row.active_tokens === 0 || error !== null) return null;
   return (
     <li className="trust-effect" data-trust={exceeds === undefined ? "unknown" : exceeds ? "high" : "low"}>
       <Term id="direct_logit_effect">Effect</Term>{" "}
       {exceeds === undefined ? "is computed …" : exceeds ? "above a random expert’s" : "no more than a random expert’s"}
+      {exceeds === true && strongest !== undefined && (
+        <>
+          , strongest on <TokenChip text={strongest.text} />
+        </>
+      )}
     </li>
   );
 }
@@ -328,28 +326,19 @@ function useGoToExpert() {
 /** Long enough for the current expert's own examples to render first. */
 const PREFETCH_DELAY_MS = 20;
 
-/** Prefetch the next and previous experts: first their top examples, then the weaker ones if they are shown. */
+/** Prefetch the next and previous experts with the examples that their pages show first. */
 function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
   const queries = useQueryClient();
-  const [{ all }] = useUrlState(EXPERT_PARAMS);
   useEffect(() => {
     let isCancelled = false;
-    const fetchExamples = (detail: ExpertDetail, includes: (bin: number) => boolean) =>
-      detail.bins
-        .filter(({ bin, examples }) => examples > 0 && includes(bin))
-        .map(({ bin }) => queries.infiniteQuery(examplesQuery(run, detail.row.expert, bin, EXAMPLES_PER_PAGE)));
     const fetchNeighbours = async () => {
-      const details: ExpertDetail[] = [];
       for (const expert of [next, previous]) {
         if (expert === null || isCancelled) continue;
-        const detail = await queries.query(expertQuery(run, expert));
-        await Promise.all(fetchExamples(detail, (bin) => bin === 0));
-        details.push(detail);
-      }
-      for (const detail of all ? details : []) {
-        if (isCancelled) return;
-        const random = queries.query(randomExamplesQuery(run, detail.row.expert, 0));
-        await Promise.all([random, ...fetchExamples(detail, (bin) => bin > 0)]);
+        const { bins } = await queries.query(expertQuery(run, expert));
+        await Promise.all([
+          queries.infiniteQuery(examplesQuery(run, expert, 0, EXAMPLES_PER_PAGE)),
+          ...weakerBins(bins, false).map(({ bin }) => queries.query(topExamplesQuery(run, expert, 1, bin))),
+        ]);
       }
     };
     // Errors are ignored here: the expert's own page fetches again and reports them.
@@ -358,7 +347,7 @@ function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
       isCancelled = true;
       clearTimeout(timer);
     };
-  }, [queries, run, previous, next, all]);
+  }, [queries, run, previous, next]);
 }
 
 function Neighbours({ run, detail }: ExpertHeadProps) {
@@ -372,24 +361,21 @@ function Neighbours({ run, detail }: ExpertHeadProps) {
   return (
     <>
       <div className="btngroup">
-        <Button
-          icon="chevronLeft"
-          shortcut="previous"
-          disabled={previous === null}
-          onClick={() => previous !== null && goTo(previous)}
-        >
-          <span className="sr">Previous expert</span>
-          {previous ?? "none"}
-        </Button>
-        <Button
-          icon="chevronRight"
-          shortcut="next"
-          disabled={next === null}
-          onClick={() => next !== null && goTo(next)}
-        >
-          <span className="sr">Next expert</span>
-          {next ?? "none"}
-        </Button>
+        {(["previous", "next"] as const).map((side) => {
+          const other = detail[side];
+          return (
+            <Button
+              key={side}
+              icon={side === "next" ? "chevronRight" : "chevronLeft"}
+              shortcut={side}
+              disabled={other === null}
+              onClick={() => other !== null && goTo(other)}
+            >
+              <span className="sr">{side === "next" ? "Next" : "Previous"} expert</span>
+              {other ?? "none"}
+            </Button>
+          );
+        })}
       </div>
       <More run={run} detail={detail} onRandom={random} />
     </>

@@ -27,7 +27,7 @@ import {
   useHistogramMarker,
   WeightAnalysis,
 } from "./details";
-import { type ExamplesProps, MoreExamples, TopExamples } from "./examples";
+import { Examples, type ExamplesProps } from "./examples";
 import { EXPERT_PARAMS, showsAll } from "./expert-params";
 import { ExpertHead } from "./head";
 import { Recurrence, Similar } from "./related";
@@ -48,7 +48,7 @@ interface SectionProps extends ExamplesProps {
 
 /** The remaining sections, in columns of equal height. */
 function DetailSections({ summary, run, detail, params, setParams, onHover }: SectionProps) {
-  const { row, recurrence } = detail;
+  const { row, recurrence, ablation } = detail;
   const { expert } = row;
   return (
     <>
@@ -63,7 +63,7 @@ function DetailSections({ summary, run, detail, params, setParams, onHover }: Se
       <div className="detail-columns">
         <Facts run={summary} row={row} />
         <Similar run={run} expert={expert} by={params.by} onBy={(by) => setParams({ by })} />
-        <CausalImportance run={run} expert={expert} />
+        {ablation !== null && <CausalImportance ablation={ablation} />}
         <LabelQuality detail={detail} />
         {recurrence !== null && <Recurrence recurrence={recurrence} row={row} />}
       </div>
@@ -86,9 +86,10 @@ const Details = memo(function Details(props: SectionProps) {
   );
 });
 
-/** What it fires on and writes, its examples, texts steered with it (first if the link asks for them), details. */
+/** Its examples, texts steered with it (first if the link asks for them), what it fires on and writes, details. */
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
-  const [params, setParams] = useUrlState(EXPERT_PARAMS);
+  const [given, setParams] = useUrlState(EXPERT_PARAMS);
+  const params = useMemo(() => ({ ...given, all: showsAll(given) }), [given]);
   const { row } = detail;
   const { marker, onHover } = useHistogramMarker(run.name, row.expert, params.lock, params.seed);
   const sectionProps = useMemo(
@@ -96,12 +97,10 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
     [run, detail, params, setParams, onHover],
   );
   const deferredProps = useDeferredValue(sectionProps);
-  const all = showsAll(params);
   const [steersFirst] = useState(params.steer !== "");
   const examples = (
     <section className="expert-examples" aria-label="Examples">
-      <TopExamples {...sectionProps} params={{ ...params, all }} />
-      {all && <MoreExamples {...deferredProps} />}
+      <Examples {...sectionProps} />
     </section>
   );
   return (
@@ -110,10 +109,6 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         <DeadExpert run={run} />
       ) : (
         <>
-          <div className="answers">
-            <FiresOn run={run} row={row} marker={marker} />
-            <Writes run={run.name} detail={detail} />
-          </div>
           {!steersFirst && examples}
           <SteerHere
             key={row.expert}
@@ -123,6 +118,10 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             onPrompt={(steer) => setParams({ steer })}
           />
           {steersFirst && examples}
+          <div className="answers">
+            <FiresOn run={run} row={row} marker={marker} />
+            <Writes run={run.name} detail={detail} />
+          </div>
         </>
       )}
       <Details {...deferredProps} summary={run} />

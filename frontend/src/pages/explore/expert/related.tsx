@@ -144,21 +144,20 @@ function MatchRows({ match }: { readonly match: RecurrenceMatch }) {
           {match.is_indexed ? <Link to={expertUrl}>{name}</Link> : name}: {verdict(match)}
         </th>
       </tr>
-      <tr>
-        <th scope="row">Firing, cosine</th>
-        <td className="num own">
-          {formatFixed(match.firing_cosine)}{" "}
-          <span className="dim">
-            {formatFixed(match.firing_low)} to {formatFixed(match.firing_high)}
-          </span>
-        </td>
-        <td className="num">{formatFixed(match.firing_chance)}</td>
-      </tr>
-      <tr>
-        <th scope="row">Output, cosine</th>
-        <td className="num own">{formatFixed(match.writing_cosine)}</td>
-        <td className="num">{formatFixed(match.writing_chance)}</td>
-      </tr>
+      {(["firing", "writing"] as const).map((kind) => (
+        <tr key={kind}>
+          <th scope="row">{kind === "firing" ? "Firing" : "Output"}, cosine</th>
+          <td className="num own">
+            {formatFixed(match[`${kind}_cosine`])}{" "}
+            {kind === "firing" && (
+              <span className="dim">
+                {formatFixed(match.firing_low)} to {formatFixed(match.firing_high)}
+              </span>
+            )}
+          </td>
+          <td className="num">{formatFixed(match[`${kind}_chance`])}</td>
+        </tr>
+      ))}
     </tbody>
   );
 }

@@ -43,25 +43,25 @@ describe("folding", () => {
 });
 
 const TEN = Array.from({ length: 10 }, (_, rank) => ({ ...example(rank, [rank % 9], 0), bin: 2 }));
-const closed = { isOpen: false, locked: null };
+const closed = { isOpen: false, locked: null, preview: 2 };
 
 describe("shown examples", () => {
   it("are a few until the group is expanded", () => {
     expect(selectShown(TEN, { group: 2, ...closed })).toHaveLength(2);
-    expect(selectShown(TEN, { group: 0, ...closed })).toHaveLength(8);
-    expect(selectShown(TEN, { group: 2, isOpen: true, locked: null })).toHaveLength(10);
+    expect(selectShown(TEN, { group: 0, ...closed, preview: 8 })).toHaveLength(8);
+    expect(selectShown(TEN, { group: 2, ...closed, isOpen: true })).toHaveLength(10);
   });
 
   it("include the locked one, in its own group only", () => {
     const locked = { bin: 2, rank: 5, position: 0 };
-    expect(selectShown(TEN, { group: 2, isOpen: false, locked })).toHaveLength(6);
-    expect(selectShown(TEN, { group: 1, isOpen: false, locked })).toHaveLength(2);
+    expect(selectShown(TEN, { group: 2, ...closed, locked })).toHaveLength(6);
+    expect(selectShown(TEN, { group: 1, ...closed, locked })).toHaveLength(2);
   });
 
   it("are deduplicated in bins but not in the random sample", () => {
-    expect(selectShownInBin(TEN, { group: 2, isOpen: true, locked: null })).toMatchObject({ numDuplicates: 1 });
+    expect(selectShownInBin(TEN, { group: 2, ...closed, isOpen: true })).toMatchObject({ numDuplicates: 1 });
     const drawn = asRandomGroup(TEN);
-    expect(selectShown(drawn, { group: RANDOM_GROUP, isOpen: true, locked: null })).toHaveLength(10);
+    expect(selectShown(drawn, { group: RANDOM_GROUP, ...closed, isOpen: true })).toHaveLength(10);
     expect(new Set(drawn.map((one) => one.bin))).toEqual(new Set([RANDOM_GROUP]));
     expect(drawn.map((one) => one.rank)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
   });

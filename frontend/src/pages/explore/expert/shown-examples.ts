@@ -2,7 +2,7 @@
 
 import type { QueryClient } from "@tanstack/react-query";
 
-import { examplesQuery, randomExamplesQuery } from "@/api/queries";
+import { examplesQuery, topExamplesQuery, randomExamplesQuery } from "@/api/queries";
 import type { ActivationBin, Example, ExpertDetail } from "@/api/types";
 import type { ExampleToken } from "@/components/tokens/concordance";
 import type { Values } from "@/hooks/use-url-state";
@@ -48,25 +48,41 @@ export function withoutShown(examples: readonly Example[], above: readonly Examp
 
 export const EXAMPLES_PER_PAGE = 30;
 
-const TOP_PREVIEW = 8;
-const BIN_PREVIEW = 2;
+/** Number of weaker ranges of which an example is shown, unless all are. */
+const WEAKER_RANGES = 4;
 
 interface GroupState {
   readonly group: number;
   readonly isOpen: boolean;
   readonly locked: ExampleToken | null;
+  readonly preview: number;
 }
 
 /** Number of examples shown while the group is collapsed. */
-export function previewCount(group: number): number {
-  return group === 0 || group === RANDOM_GROUP ? TOP_PREVIEW : BIN_PREVIEW;
+export function previewCount(group: number, all = true): number {
+  if (group !== 0) return group === RANDOM_GROUP ? 8 : 2;
+  return all ? 8 : 4;
+}
+
+/** Weaker ranges of activations than the top examples', from the strongest to the weakest: a few, or all. */
+export function weakerBins(bins: readonly ActivationBin[], all: boolean): readonly ActivationBin[] {
+  const [top, ...others] = bins.filter(({ examples }) => examples > 0);
+  const weaker = others.filter(({ low }) => all || low < (top?.low ?? 0));
+  if (all || weaker.length <= WEAKER_RANGES) return weaker;
+  const step = (weaker.length - 1) / (WEAKER_RANGES - 1);
+  return Array.from({ length: WEAKER_RANGES }, (_, i) => weaker[Math.round(i * step)]).filter(
+    (bin) => bin !== undefined,
+  );
 }
 
 /** The first few or all fetched examples, in any case down to the one with the locked token. */
-export function selectShown(examples: readonly Example[], { group, isOpen, locked }: GroupState): readonly Example[] {
+export function selectShown(
+  examples: readonly Example[],
+  { group, isOpen, locked, preview }: GroupState,
+): readonly Example[] {
   if (isOpen) return examples;
   const lockedRank = locked?.bin === group ? locked.rank : -1;
-  return examples.filter((example, i) => i < previewCount(group) || example.rank <= lockedRank);
+  return examples.filter((example, i) => i < preview || example.rank <= lockedRank);
 }
 
 /** The examples of a bin without duplicates and without those of stronger bins. */
@@ -101,24 +117,24 @@ export function shownGroups(
   params: Params,
 ): readonly ShownGroup[] {
   const { open, lock, seed } = params;
-  const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
+  const all = showsAll(params);
+  const groupState = (group: number) => {
+    return { group, isOpen: open.includes(group), locked: lock, preview: previewCount(group, all) };
+  };
   const top = fetchedExamples(queries, run, row.expert, [0]);
-  const binGroup = ({ bin, low, high, share }: ActivationBin): ShownGroup => {
+  const fetchedOf = (bin: number) => {
+    const { queryKey } = topExamplesQuery(run, row.expert, 1, bin);
     const fetched = fetchedExamples(queries, run, row.expert, [bin]);
+    return fetched.length > 0 ? fetched : (queries.getQueryData(queryKey)?.examples ?? []);
+  };
+  const binGroup = ({ bin, low, high, share }: ActivationBin): ShownGroup => {
     const stronger = bins.filter((other) => other.bin < bin).map((other) => other.bin);
     const above = fetchedExamples(queries, run, row.expert, stronger);
-    const { examples, numDuplicates } = selectShownInBin(fetched, groupState(bin), above);
-    return {
-      name: bin === 0 ? "top" : `bin ${bin}`,
-      low,
-      high,
-      share,
-      examples,
-      duplicates: numDuplicates,
-    };
+    const { examples, numDuplicates } = selectShownInBin(fetchedOf(bin), groupState(bin), above);
+    return { name: bin === 0 ? "top" : `bin ${bin}`, low, high, share, examples, duplicates: numDuplicates };
   };
-  const shown = bins.filter((bin) => bin.examples > 0).map(binGroup);
-  if (!showsAll(params)) return shown.slice(0, 1);
+  const shown = [...bins.filter(({ bin }) => bin === 0), ...weakerBins(bins, all)].map(binGroup);
+  if (!all) return shown;
   const { queryKey } = randomExamplesQuery(run, row.expert, seed);
   const sample = queries.getQueryData(queryKey)?.examples ?? [];
   const examples = selectShown(withoutShown(asRandomGroup(sample), top), groupState(RANDOM_GROUP));

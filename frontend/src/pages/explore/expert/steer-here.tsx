@@ -1,21 +1,18 @@
-/** One prompt, continued without the expert and with it at three strengths, on one click. */
+/** One prompt, continued without the expert, with it at three strengths, and with a random expert. */
 
-import { useQuery } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { type ReactNode, useEffect, useState } from "react";
+import { Link } from "react-router";
 
 import { ApiError } from "@/api/http";
-import { writesQuery } from "@/api/queries";
 import type { ExpertDetail, TokenEffect, Variant } from "@/api/types";
-import { formatValue } from "@/components/experts/columns";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
-import { ColumnTerm, Term } from "@/components/terms/term";
+import { Term } from "@/components/terms/term";
 import { StreamTip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenStrip } from "@/components/tokens/token-text";
 import { Button, LinkButton } from "@/components/ui/button";
 import { ErrorState } from "@/components/ui/states";
-import { useColumns } from "@/hooks/use-experts";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed } from "@/lib/text/format";
@@ -28,16 +25,21 @@ import {
 } from "@/pages/steer/steering/texts/generation";
 import { SCALE_LIMIT } from "@/pages/steer/steering/texts/streams";
 
+import { useWrites } from "./answers";
 import { STEER_PROMPT } from "./expert-params";
 
 /** Multiples of the expert's 99th percentile: weak, usual and strong. */
-const STRENGTHS = [1, 2, 4] as const;
+const STRENGTHS = [1, 2, 3] as const;
+/** The random expert's, of its own 99th percentile. */
+const [, , STRONGEST] = STRENGTHS;
+/** Without a prompt of its own the page waits as long, so that who leafs through experts starts nothing. */
+const DELAY_MS = 700;
 /** As many as fit one line. */
 const MAX_TOKENS = 24;
 
 interface TextProps {
   readonly title: string;
-  readonly note: string;
+  readonly note: ReactNode;
   readonly variant: Variant;
   readonly generation: Generation;
   readonly steeringUrl?: string;
@@ -81,21 +83,34 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
   );
 }
 
-/** The texts of a prompt at every strength, generated in one batch on the server. */
-function useTexts(run: string, expert: number, prompt: string) {
-  const [weak, usual, strong] = STRENGTHS;
-  const edit = (strength: number): Edit => ({ ...newEdit(expert), strength });
+const edit = (expert: number, strength: number): Edit => ({ ...newEdit(expert), strength });
+
+/** The texts of a prompt at every strength and the random expert's, generated in one batch on the server. */
+function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
+  const { expert } = detail.row;
+  const { random: other, exceeds, error } = useWrites(run, detail);
+  const random = other?.expert;
+  const isKnown = exceeds !== undefined || error !== null;
+  const [weak, usual] = STRENGTHS;
   const texts = [
-    [edit(weak), useGeneration(run)],
-    [edit(usual), useGeneration(run)],
-    [edit(strong), useGeneration(run)],
+    [edit(expert, weak), useGeneration(run)],
+    [edit(expert, usual), useGeneration(run)],
+    [edit(expert, STRONGEST), useGeneration(run)],
   ] as const;
+  const control = [edit(random ?? expert, STRONGEST), useGeneration(run)] as const;
   useEffect(() => {
-    for (const [one, { start }] of texts)
-      start({ prompt, edits: [toHttpEdit(one)], sampling: { max_tokens: MAX_TOKENS } });
+    if (!isKnown) return undefined;
+    const timer = setTimeout(
+      () => {
+        for (const [one, { start }] of random === undefined ? texts : [...texts, control])
+          start({ prompt: prompt || STEER_PROMPT, edits: [toHttpEdit(one)], sampling: { max_tokens: MAX_TOKENS } });
+      },
+      prompt === "" ? DELAY_MS : 0,
+    );
+    return () => clearTimeout(timer);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the strengths are constant, and `start` follows the run
-  }, [run, expert, prompt]);
-  return texts;
+  }, [run, expert, random, isKnown, prompt]);
+  return { texts, control: random === undefined ? null : control };
 }
 
 function textOf(generation: Generation, variant: Variant): string {
@@ -115,13 +130,25 @@ export function promotedIn(text: string, baseline: string, promoted: readonly Pi
   return [...wordsOf(text)].filter((word) => !before.has(word) && stems.some((stem) => word.startsWith(stem)));
 }
 
-/** Whether the texts show what the expert promotes. */
-function Conclusion({ run, detail, texts }: Omit<SteerHereProps, "onPrompt" | "prompt"> & { readonly texts: Texts }) {
-  const { row, ablation } = detail;
-  const { data } = useQuery({ ...writesQuery(run, row.expert), enabled: ablation === null });
-  const promoted = ablation?.promoted ?? data?.writes.promoted;
-  const isDone = texts.every(([, { generation }]) => generation.status === "done");
-  if (!isDone || promoted === undefined) return null;
+type Shown = ReturnType<typeof useTexts>;
+
+/** From which strength on the texts differ from the baseline's more than the random expert's text does. */
+function Comparison({ texts, control }: Shown) {
+  const random = control === null ? null : meanKl(control[1].generation.steered);
+  if (random === null) return null;
+  const [first] = texts.filter(([, { generation }]) => (meanKl(generation.steered) ?? 0) > random);
+  if (first === undefined) return "No text changes the predictions more than the random expert’s.";
+  const which =
+    first === texts[0] ? `All of these ${texts.length} change` : `From +${first[0].strength} on, texts change`;
+  return `${which} the predictions more than a random expert at +${STRONGEST}.`;
+}
+
+/** Whether the texts show what the expert promotes, and more than a random expert changes. */
+function Conclusion({ run, detail, ...shown }: Pick<SteerHereProps, "run" | "detail"> & Shown) {
+  const promoted = useWrites(run, detail).writes?.promoted;
+  const { texts, control } = shown;
+  const all = control === null ? texts : [...texts, control];
+  if (!all.every(([, { generation }]) => generation.status === "done") || promoted === undefined) return null;
   const baseline = textOf(texts[0][1].generation, "baseline");
   const written = texts
     .map(([{ strength }, { generation }]) => ({
@@ -130,7 +157,8 @@ function Conclusion({ run, detail, texts }: Omit<SteerHereProps, "onPrompt" | "p
     }))
     .find(({ words }) => words.length > 0);
   return (
-    <p className="steer-conclusion" role="status">
+    <>
+      <Comparison {...shown} />{" "}
       {written === undefined ? (
         "No visible concept: no text holds a word like those that this expert promotes."
       ) : (
@@ -139,34 +167,46 @@ function Conclusion({ run, detail, texts }: Omit<SteerHereProps, "onPrompt" | "p
           {written.words.map((word) => `“${word}”`).join(", ")}.
         </>
       )}
-    </p>
+    </>
   );
 }
-
-type Texts = ReturnType<typeof useTexts>;
 
 function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
   const links = usePageLinks();
   const { row } = detail;
-  const texts = useTexts(run, row.expert, prompt);
-  const [first] = texts;
-  const failures = texts.flatMap(([, { generation }]) => generation.failure ?? []);
+  const shown = useTexts({ run, detail, prompt });
+  const { texts, control } = shown;
+  const rows = control === null ? texts : [...texts, control];
+  const failures = rows.flatMap(([, { generation }]) => generation.failure ?? []);
   return (
     <>
       <div className="steered-texts">
-        <SteeredText title="Baseline" note="no edit" variant="baseline" generation={first[1].generation} />
-        {texts.map(([edit, { generation }]) => (
-          <SteeredText
-            key={edit.strength}
-            title={`+${edit.strength}`}
-            note={`adds ${formatFixed(edit.strength * row.p99, 1)}`}
-            variant="steered"
-            generation={generation}
-            steeringUrl={links.page("steering", { prompt, edits: formatEdits([edit]) })}
-          />
-        ))}
+        <SteeredText title="Baseline" note="no edit" variant="baseline" generation={texts[0][1].generation} />
+        {rows.map(([one, { generation }]) => {
+          const isOwn = one.expert === row.expert;
+          return (
+            <SteeredText
+              key={`${one.expert} ${one.strength}`}
+              title={isOwn ? `+${one.strength}` : "Random"}
+              note={
+                isOwn ? (
+                  `adds ${formatFixed(one.strength * row.p99, 1)}`
+                ) : (
+                  <>
+                    <Link to={links.expert(one.expert)}>{one.expert}</Link>, +{one.strength}
+                  </>
+                )
+              }
+              variant="steered"
+              generation={generation}
+              steeringUrl={links.page("steering", { prompt: prompt || STEER_PROMPT, edits: formatEdits([one]) })}
+            />
+          );
+        })}
       </div>
-      <Conclusion run={run} detail={detail} texts={texts} />
+      <p className="steer-conclusion" role="status">
+        <Conclusion run={run} detail={detail} {...shown} />
+      </p>
       {failures[0] !== undefined && <ErrorState error={new ApiError("generation", failures[0], 0)} />}
     </>
   );
@@ -175,14 +215,13 @@ function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
 interface SteerHereProps {
   readonly run: string;
   readonly detail: ExpertDetail;
-  /** The prompt of the texts; empty before they are asked for. */
+  /** The prompt of the texts; empty for the neutral one. */
   readonly prompt: string;
   readonly onPrompt: (prompt: string) => void;
 }
 
 export function SteerHere({ run, detail, prompt, onPrompt }: SteerHereProps) {
   const [draft, setDraft] = useState(prompt || STEER_PROMPT);
-  const steerability = useColumns().find(({ key }) => key === "steerability");
   const submit = () => onPrompt(draft);
   return (
     <section className="steer-here" aria-label="Steer here">
@@ -199,18 +238,10 @@ export function SteerHere({ run, detail, prompt, onPrompt }: SteerHereProps) {
           Steer
         </Button>
         <span className="dim num">
-          {prompt !== "" ? (
-            <RampLegend kind="diverging" low={`Δ log p, nats −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
-          ) : (
-            steerability !== undefined && (
-              <>
-                <ColumnTerm column={steerability}>Steerability</ColumnTerm> {formatValue(steerability, detail.row)} nats
-              </>
-            )
-          )}
+          <RampLegend kind="diverging" low={`Δ log p, nats −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
         </span>
       </div>
-      {prompt !== "" && <Texts run={run} detail={detail} prompt={prompt} />}
+      <Texts run={run} detail={detail} prompt={prompt} />
     </section>
   );
 }

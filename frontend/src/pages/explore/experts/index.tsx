@@ -63,7 +63,8 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
       <FilterBar run={run.name} view={view} onSurprise={surprise} />
       <p className="label-key dim">
         <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on
-        held-out tokens; <i>italics</i>: <Term id="weak_label">weak label</Term>
+        held-out tokens; <i>italics</i>: a <Term id="weak_label">weak label</Term> by its precision or recall, whatever
+        its F1
       </p>
       <ExpertsTable run={run.name} view={view} />
     </>

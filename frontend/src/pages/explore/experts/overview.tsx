@@ -19,10 +19,25 @@ import { formatCount } from "@/lib/text/format";
 
 import { MAX_IN_URL } from "./experts-params";
 
-/** The expert of a point, whose `customdata` are its number and its label. */
+/** The expert of a point, whose `customdata` are its number, its label, and its steerability if that is measured. */
 const expertOf = (custom: unknown) => Number(Array.isArray(custom) ? custom[0] : custom);
 
 const COLUMNS = { series: "", point: ["expert"], y: "mean activation when active" } satisfies ColumnNames;
+
+const steerabilityOf = (custom: unknown) => Number(Array.isArray(custom) ? (custom[2] ?? 0) : 0);
+/** Share of the experts that have the darkest and largest points. */
+const MOST_STEERABLE = 0.02;
+
+/** Pale and small points for most experts, dark and large ones for the most steerable, so that they show in a crowd. */
+function markers(customdata: readonly unknown[]) {
+  const values = customdata.map(steerabilityOf);
+  const top = values.toSorted((a, b) => b - a)[Math.floor(MOST_STEERABLE * values.length)] ?? 0;
+  const shares = values.map((value) => (top > 0 ? Math.min(1, value / top) : 0.3));
+  return {
+    size: shares.map((share) => 2.5 + 4.5 * share ** 2),
+    opacity: shares.map((share) => 0.12 + 0.78 * share ** 2),
+  };
+}
 
 /** The server's figure in percent, with the points of `experts` selected, as the lasso does. */
 export function overviewFigure(figure: FigureData, experts: ReadonlySet<number>): FigureData {
@@ -36,7 +51,7 @@ export function overviewFigure(figure: FigureData, experts: ReadonlySet<number>)
       return {
         ...trace,
         x: inPercent(trace.x),
-        marker: { size: 3.5, opacity: 0.5 },
+        marker: { ...markers(customdata), line: { width: 0 } },
         hovertemplate: "%{customdata[0]} %{text}<br>density %{x:.3f} %, mean activation %{y:.2f}<extra></extra>",
         ...(role === "expert" && experts.size > 0 && { selectedpoints }),
       };
@@ -109,7 +124,9 @@ export function Overview(props: OverviewProps) {
     <details className="overview-fold" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <b>Map of all experts</b>{" "}
-        <span className="note wide-only">by density and activation; select some with the lasso</span>
+        <span className="note wide-only">
+          by density and activation, the steerable ones dark; select some with the lasso
+        </span>
       </summary>
       {isOpen && <ExpertMap {...props} />}
     </details>

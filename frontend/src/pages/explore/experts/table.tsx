@@ -120,7 +120,7 @@ function LabelCell({ row }: { readonly row: ExpertRow }) {
       {row.active_tokens === 0 && row.label === null ? (
         <span className="dim">dead</span>
       ) : (
-        <ExpertLabel label={row.label} automatic={row.automatic} />
+        <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens} />
       )}
       {row.label === null && <span className="sr">Expert {row.expert}</span>}
     </Link>
