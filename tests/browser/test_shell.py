@@ -146,7 +146,7 @@ def test_the_selected_run_applies_to_all_pages(page: Page, site: Site) -> None:
     expect(page).to_have_url(re.compile(rf"/experts\?run={site.other_run}&search=html$"))
     expect(page.get_by_text(f"mxd index {site.other_run}")).to_be_visible()
     page.get_by_role("link", name="MxD Explorer, home").click()
-    expect(page.get_by_text("Not indexed yet").first).to_be_visible()
+    expect(page.get_by_text("has not been indexed yet").first).to_be_visible()
     for name, words in (("Prompt", "Type a text"), ("Steer", "The tray is empty")):
         page.get_by_role("navigation", name="Places").get_by_role("link", name=name).click()
         expect(page).to_have_url(re.compile(f"run={site.other_run}"))

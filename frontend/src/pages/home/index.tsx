@@ -7,6 +7,7 @@ import { Link } from "react-router";
 import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
 import type { RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
+import { NotIndexed } from "@/components/layout/missing";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
 import { PromptBox } from "@/components/prompt/prompt-box";
@@ -19,7 +20,6 @@ import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ShadedText, TokenStrip } from "@/components/tokens/token-text";
 import { hideTip } from "@/components/tokens/tip-layer";
 import { Button, LinkButton } from "@/components/ui/button";
-import { Command } from "@/components/ui/copy-button";
 import { Icon, type IconName } from "@/components/ui/icon";
 import { Slider } from "@/components/ui/slider";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
@@ -437,10 +437,7 @@ function Content({ run }: { readonly run: RunSummary }) {
           texts={showcase.texts}
         />
       ) : (
-        <EmptyState title="Not indexed yet">
-          {run.name} has not been indexed yet. To see what its experts fire on, run:
-          <Command text={run.index_command} />
-        </EmptyState>
+        <NotIndexed run={run} />
       )}
       <Doors run={run} />
     </>

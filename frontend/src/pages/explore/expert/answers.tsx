@@ -182,15 +182,8 @@ export function useWrites(run: string, { row: { expert, active_tokens: active },
 /** The largest change of any of the tokens. */
 const largest = (tokens: readonly TokenEffect[] = []) => Math.max(0, ...tokens.map(({ change }) => Math.abs(change)));
 
-interface RandomKeyProps {
-  readonly expert: number;
-  /** Its largest changes; 0 if they are unknown. */
-  readonly rise: number;
-  readonly fall: number;
-}
-
-/** The mark on the bars, and the random expert that it is of. */
-function RandomKey({ expert, rise, fall }: RandomKeyProps) {
+/** The mark on the bars, and the random expert that it is of. Its largest changes are 0 if they are unknown. */
+function RandomKey({ expert, rise, fall }: Readonly<Record<"expert" | "rise" | "fall", number>>) {
   const links = usePageLinks();
   return (
     <span>

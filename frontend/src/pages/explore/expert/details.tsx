@@ -19,7 +19,6 @@ import type {
   TokenEffect,
 } from "@/api/types";
 import { formatValue } from "@/components/experts/columns";
-import { shareAbove } from "@/components/plots/mini-histogram";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
 import { ColumnTerm, Term } from "@/components/terms/term";
@@ -31,7 +30,7 @@ import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-experts";
 import { sequentialClass } from "@/lib/scales/colour-scale";
-import { formatCompact, formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import type { Piece } from "@/lib/text/kwic";
 
@@ -166,7 +165,7 @@ function Fact({ name, term, unit, children }: FactProps) {
 }
 
 /** Statistics of an expert over the indexed text. */
-export function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow }) {
+export function Facts({ row }: { readonly row: ExpertRow }) {
   const columns = useColumns().filter(({ shown }) => shown.includes("expert"));
   const facts = (chosen: readonly Column[]) =>
     chosen.map((column) => (
@@ -177,18 +176,7 @@ export function Facts({ run, row }: { readonly run: RunSummary; readonly row: Ex
   return (
     <section>
       <PaneHead title="Statistics" note="over the indexed text" />
-      <dl className="kv">
-        {facts(columns.filter(({ key }) => key === "density"))}
-        <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
-          {formatCount(row.active_tokens)}
-        </Fact>
-        {row.active_tokens > 0 && facts(columns.filter(({ key }) => key !== "density"))}
-        {row.active_tokens > 0 && (
-          <Fact name="Above half of max" term="above_half" unit="%">
-            {formatPercent(shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2), 0)}
-          </Fact>
-        )}
-      </dl>
+      <dl className="kv">{facts(columns.filter(({ key }) => key === "density" || row.active_tokens > 0))}</dl>
     </section>
   );
 }
@@ -263,14 +251,13 @@ function Scores({ automatic, interval }: ScoresProps) {
 }
 
 export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
-  const { automatic, label } = detail.row;
+  const { automatic } = detail.row;
   if (automatic === null) return null;
   return (
     <section>
       <PaneHead title="Automatic label" term="automatic_label" note={automatic.label} />
       <Scores automatic={automatic} interval={detail.accuracy_interval} />
       {!automatic.is_clear && <p className="ink2">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>}
-      {label !== null && <p className="ink2">The user label is not tested.</p>}
     </section>
   );
 }
@@ -288,50 +275,44 @@ const effects = (it: Ablation): readonly (readonly [name: string, term: TermId, 
   ["Output share, %", "output_share", formatPercent(it.output_share, 1), percent(it.random_output_share), ""],
 ];
 
-function EffectsTable({ ablation }: { readonly ablation: Ablation }) {
-  const links = usePageLinks();
-  return (
-    <table className="ablation-effects">
-      <thead>
-        <tr>
-          <th>
-            <span className="sr">Measure</span>
-          </th>
-          <th className="num">Own</th>
-          <th className="num">
-            <Link to={links.expert(ablation.random_expert)} title="A random expert of the same density">
-              Random<span className="sr"> expert {ablation.random_expert}</span>
-            </Link>
-          </th>
-          <th className="num" title="A random direction of the same norm">
-            Direction<span className="sr">, random</span>
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {effects(ablation).map(([name, term, ...values]) => (
-          <tr key={name}>
-            <th scope="row">
-              <Term id={term}>{name}</Term>
-            </th>
-            {values.map((value, i) => (
-              <td key={i} className={i === 0 ? "num own" : "num"}>
-                {value}
-              </td>
-            ))}
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
-
 /** Stored effects. */
 export function CausalImportance({ ablation }: { readonly ablation: Ablation }) {
+  const links = usePageLinks();
   return (
     <section>
       <PaneHead title="Causal importance" note={`nats, ${formatCount(ablation.examples)} examples`} />
-      <EffectsTable ablation={ablation} />
+      <table className="ablation-effects">
+        <thead>
+          <tr>
+            <th>
+              <span className="sr">Measure</span>
+            </th>
+            <th className="num">Own</th>
+            <th className="num">
+              <Link to={links.expert(ablation.random_expert)} title="A random expert of the same density">
+                Random<span className="sr"> expert {ablation.random_expert}</span>
+              </Link>
+            </th>
+            <th className="num" title="A random direction of the same norm">
+              Direction<span className="sr">, random</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {effects(ablation).map(([name, term, ...values]) => (
+            <tr key={name}>
+              <th scope="row">
+                <Term id={term}>{name}</Term>
+              </th>
+              {values.map((value, i) => (
+                <td key={i} className={i === 0 ? "num own" : "num"}>
+                  {value}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
       <p className="ink2">
         Baselines: a random expert of the same density, a random direction. Means without intervals: a loss change as
         small as the random expert’s is noise. <Term id="input_dependence">Input dependence</Term>{" "}

@@ -325,15 +325,6 @@ function ExampleGroups({ bins, ...props }: ExamplesProps & { readonly bins: read
   ));
 }
 
-function OnlyTopStored() {
-  return (
-    <p className="dim">
-      The index stores only the strongest examples, which need not be typical. To store weaker ones, index with{" "}
-      <code>--examples-per-bin</code>.
-    </p>
-  );
-}
-
 /** One random example of each weaker range of activations: of a few of them, or of all. */
 function WeakerExamples(props: ExamplesProps) {
   const { run, expert, ...shared } = useGroups(props).shared;
@@ -342,7 +333,15 @@ function WeakerExamples(props: ExamplesProps) {
   const queries = bins.map(({ bin }) => topExamplesQuery(run, expert, 1, bin));
   const results = useQueries({ queries });
   const top = useTopExamples(run, expert);
-  if (bins.length === 0) return row.active_tokens > top.length && <OnlyTopStored />;
+  if (bins.length === 0)
+    return (
+      row.active_tokens > top.length && (
+        <p className="dim">
+          The index stores only the strongest examples, which need not be typical. To store weaker ones, index with{" "}
+          <code>--examples-per-bin</code>.
+        </p>
+      )
+    );
   const { examples } = deduplicate(
     results.flatMap(({ data }) => data?.examples ?? []),
     top,
@@ -352,7 +351,9 @@ function WeakerExamples(props: ExamplesProps) {
     <section className="group" aria-label="Weaker activations">
       <header className="row wrap">
         <h3>Weaker</h3>
-        <span className="ink2">{formatPercent(strong, 0)} % of its activations exceed half of the largest</span>
+        <span className="ink2">
+          {formatPercent(strong, 0)} % of its activations are <Term id="above_half">above half of the largest</Term>
+        </span>
         <span className="dim extra">one random example per range</span>
       </header>
       {results.some(({ isPending }) => isPending) ? (

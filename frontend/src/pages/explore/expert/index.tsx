@@ -33,15 +33,6 @@ import { ExpertHead } from "./head";
 import { Recurrence, Similar } from "./related";
 import { SteerHere } from "./steer-here";
 
-function DeadExpert({ run }: { readonly run: RunSummary }) {
-  return (
-    <EmptyState title="Dead expert">
-      It is inactive on all {formatCount(run.indexed_tokens ?? 0)} indexed tokens, so it has no examples. It may fire on
-      other text: test one in the details.
-    </EmptyState>
-  );
-}
-
 interface SectionProps extends ExamplesProps {
   readonly summary: RunSummary;
 }
@@ -61,7 +52,7 @@ function DetailSections({ summary, run, detail, params, setParams, onHover }: Se
         onHover={onHover}
       />
       <div className="detail-columns">
-        <Facts run={summary} row={row} />
+        <Facts row={row} />
         <Similar run={run} expert={expert} by={params.by} onBy={(by) => setParams({ by })} />
         {ablation !== null && <CausalImportance ablation={ablation} />}
         <LabelQuality detail={detail} />
@@ -106,7 +97,10 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
   return (
     <div className="expert-body">
       {row.active_tokens === 0 ? (
-        <DeadExpert run={run} />
+        <EmptyState title="Dead expert">
+          It is inactive on all {formatCount(run.indexed_tokens ?? 0)} indexed tokens, so it has no examples. It may
+          fire on other text: test one in the details.
+        </EmptyState>
       ) : (
         <>
           {!steersFirst && examples}

@@ -41,17 +41,13 @@ interface CompanionListProps {
   readonly companions: readonly SimilarExpert[];
 }
 
-function formatLift(times: number): string {
-  return `×${times >= 10 ? formatCount(Math.round(times)) : times.toFixed(1)}`;
-}
-
 /** Counts; with enough events, also the share with its interval and how often the usual rate it is. */
 function CompanionCounts({ tokens, of_tokens: of, share, share_interval: interval, lift }: SharedTokens) {
   return (
     <span className="counts num">
       <span>
         {share !== null && `${formatPercent(share, 0)} % `}
-        {lift !== null && <span className="dim">{formatLift(lift)}</span>}
+        {lift !== null && <span className="dim">×{lift >= 10 ? formatCount(Math.round(lift)) : lift.toFixed(1)}</span>}
       </span>
       <span className="dim">
         {formatCompact(tokens)} of {formatCompact(of)}
@@ -129,19 +125,15 @@ function Companions({ expert, data }: { readonly expert: number; readonly data: 
   );
 }
 
-function verdict({ is_found, mutual }: RecurrenceMatch): string {
-  if (is_found) return "found again";
-  return mutual ? "not above chance" : "closer to another expert";
-}
-
 function MatchRows({ match }: { readonly match: RecurrenceMatch }) {
   const name = `${match.run} ${match.expert}`;
+  const verdict = match.mutual ? "not above chance" : "closer to another expert";
   const expertUrl = `/experts/${match.expert}?${new URLSearchParams({ run: match.run }).toString()}`;
   return (
     <tbody>
       <tr>
         <th scope="rowgroup" colSpan={3}>
-          {match.is_indexed ? <Link to={expertUrl}>{name}</Link> : name}: {verdict(match)}
+          {match.is_indexed ? <Link to={expertUrl}>{name}</Link> : name}: {match.is_found ? "found again" : verdict}
         </th>
       </tr>
       {(["firing", "writing"] as const).map((kind) => (
@@ -204,29 +196,9 @@ interface SimilarProps {
   readonly onBy: (by: SimilarBy) => void;
 }
 
-function SimilarRow({ similar }: { readonly similar: SimilarExpert }) {
-  const links = usePageLinks();
-  return (
-    <tr>
-      <td className="id mono">{similar.expert}</td>
-      <td className="lab">
-        <Link to={links.expert(similar.expert)}>
-          <ExpertLabel {...similar} topTokens={similar.top_tokens} />
-        </Link>
-      </td>
-      <td className="bar-cell">
-        <i className="bar-mark" style={{ width: `${Math.max(0, 100 * similar.similarity)}%` }} />
-      </td>
-      <td className="num">{formatFixed(similar.similarity)}</td>
-      <td>
-        <PlusButton expert={similar.expert} />
-      </td>
-    </tr>
-  );
-}
-
 export function Similar({ run, expert, by, onBy }: SimilarProps) {
   const isCoactive = by === "coactivation";
+  const links = usePageLinks();
   const { data, error, isPending } = useQuery(similarQuery(run, expert, by, isCoactive ? MAX_COMPANIONS : undefined));
   return (
     <section className="pane coactivation">
@@ -262,7 +234,21 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
           <table className="similar">
             <tbody>
               {data.experts.map((similar) => (
-                <SimilarRow key={similar.expert} similar={similar} />
+                <tr key={similar.expert}>
+                  <td className="id mono">{similar.expert}</td>
+                  <td className="lab">
+                    <Link to={links.expert(similar.expert)}>
+                      <ExpertLabel {...similar} topTokens={similar.top_tokens} />
+                    </Link>
+                  </td>
+                  <td className="bar-cell">
+                    <i className="bar-mark" style={{ width: `${Math.max(0, 100 * similar.similarity)}%` }} />
+                  </td>
+                  <td className="num">{formatFixed(similar.similarity)}</td>
+                  <td>
+                    <PlusButton expert={similar.expert} />
+                  </td>
+                </tr>
               ))}
             </tbody>
           </table>

@@ -4,7 +4,7 @@ import { type ReactNode, useEffect, useState } from "react";
 import { Link } from "react-router";
 
 import { ApiError } from "@/api/http";
-import type { ExpertDetail, TokenEffect, Variant } from "@/api/types";
+import type { ExpertDetail, Variant } from "@/api/types";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -21,6 +21,7 @@ import {
   type Generation,
   isRunning,
   meanKl,
+  raisedWords,
   useGeneration,
 } from "@/pages/steer/steering/texts/generation";
 import { SCALE_LIMIT } from "@/pages/steer/steering/texts/streams";
@@ -113,60 +114,22 @@ function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
   return { texts, control: random === undefined ? null : control };
 }
 
-function textOf(generation: Generation, variant: Variant): string {
-  return generation[variant].continuations[0]?.pieces.map(({ text }) => text).join("") ?? "";
-}
-
-const STEM = 4;
-
-/** Words of a text that begin like one of the promoted words, as “young” like “youngest”, and are not in the baseline. */
-export function promotedIn(text: string, baseline: string, promoted: readonly Pick<TokenEffect, "text">[]) {
-  const wordsOf = (one: string) => new Set(one.toLowerCase().match(/\p{L}+/gu));
-  const stems = promoted
-    .map((token) => token.text.trim().toLowerCase())
-    .filter((word) => word.length >= STEM)
-    .map((word) => word.slice(0, Math.max(STEM, Math.ceil(word.length / 2))));
-  const before = wordsOf(baseline);
-  return [...wordsOf(text)].filter((word) => !before.has(word) && stems.some((stem) => word.startsWith(stem)));
-}
-
 type Shown = ReturnType<typeof useTexts>;
 
-/** From which strength on the texts differ from the baseline's more than the random expert's text does. */
-function Comparison({ texts, control }: Shown) {
-  const random = control === null ? null : meanKl(control[1].generation.steered);
-  if (random === null) return null;
+/** From which strength on the texts differ more than the random expert's, and the words that gained most there. */
+function Conclusion({ texts, control }: Shown) {
+  const rows = control === null ? texts : [...texts, control];
+  if (!rows.every(([, { generation }]) => generation.status === "done")) return null;
+  const random = (control && meanKl(control[1].generation.steered)) ?? 0;
   const [first] = texts.filter(([, { generation }]) => (meanKl(generation.steered) ?? 0) > random);
-  if (first === undefined) return "No text changes the predictions more than the random expert’s.";
-  const which =
-    first === texts[0] ? `All of these ${texts.length} change` : `From +${first[0].strength} on, texts change`;
-  return `${which} the predictions more than a random expert at +${STRONGEST}.`;
-}
-
-/** Whether the texts show what the expert promotes, and more than a random expert changes. */
-function Conclusion({ run, detail, ...shown }: Pick<SteerHereProps, "run" | "detail"> & Shown) {
-  const promoted = useWrites(run, detail).writes?.promoted;
-  const { texts, control } = shown;
-  const all = control === null ? texts : [...texts, control];
-  if (!all.every(([, { generation }]) => generation.status === "done") || promoted === undefined) return null;
-  const baseline = textOf(texts[0][1].generation, "baseline");
-  const written = texts
-    .map(([{ strength }, { generation }]) => ({
-      strength,
-      words: promotedIn(textOf(generation, "steered"), baseline, promoted),
-    }))
-    .find(({ words }) => words.length > 0);
+  if (first === undefined) return "No text changes the predictions more than the random expert’s: no visible effect.";
+  const [{ strength }, { generation }] = first;
+  const words = raisedWords(generation.steered).map((word) => `“${word}”`);
   return (
     <>
-      <Comparison {...shown} />{" "}
-      {written === undefined ? (
-        "No visible concept: no text holds a word like those that this expert promotes."
-      ) : (
-        <>
-          From <b>+{written.strength}</b> on, words like those that it promotes appear:{" "}
-          {written.words.map((word) => `“${word}”`).join(", ")}.
-        </>
-      )}
+      {first === texts[0] ? `All of these ${texts.length} change` : `From +${strength} on, the texts change`} the
+      predictions more than {control === null ? "no edit" : `a random expert at +${STRONGEST}`}.
+      {words.length > 0 && ` Words that gained most at +${strength}: ${words.join(", ")}.`}
     </>
   );
 }
@@ -205,7 +168,7 @@ function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
         })}
       </div>
       <p className="steer-conclusion" role="status">
-        <Conclusion run={run} detail={detail} {...shown} />
+        <Conclusion {...shown} />
       </p>
       {failures[0] !== undefined && <ErrorState error={new ApiError("generation", failures[0], 0)} />}
     </>

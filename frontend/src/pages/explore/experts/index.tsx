@@ -8,12 +8,11 @@ import { useNavigate } from "react-router";
 import { visitRandomExpert } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { filtersOf } from "@/components/experts/columns";
+import { NotIndexed } from "@/components/layout/missing";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import { Command } from "@/components/ui/copy-button";
-import { EmptyState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-experts";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
@@ -32,15 +31,6 @@ function useExpertsView(run: string): ExpertsView {
   // Nearly every index has it, so the order rarely changes when this is known.
   const isSteerable = useStrongest(run)?.steerability !== null;
   return { columns, filters, isSteerable, params, setParams, bounds, setBounds };
-}
-
-function NotIndexed({ run }: { readonly run: RunSummary }) {
-  return (
-    <EmptyState title={`${run.name} has not been indexed yet`}>
-      To collect activation statistics and top examples, run:
-      <Command text={run.index_command} />
-    </EmptyState>
-  );
 }
 
 function ExpertsView({ run }: { readonly run: RunSummary }) {
