@@ -80,8 +80,12 @@ function NoLabel() {
   );
 }
 
-/** The automatic label, or null if it predicts no activation, so that it is no name. */
-export const namingLabel = (automatic: AutomaticLabel | null) => (automatic?.f1 === 0 ? null : automatic);
+/** A label with a lower F1 says next to nothing about where the expert fires, so it is no name. */
+const MIN_F1 = 0.05;
+
+/** The automatic label, or null if it is no name. */
+export const namingLabel = (automatic: AutomaticLabel | null) =>
+  (automatic?.f1 ?? MIN_F1) < MIN_F1 ? null : automatic;
 
 /** An expert's name, the same on every page: the user label, else the automatic one, else its top tokens. */
 export function ExpertLabel({ expert, label, automatic: given = null, topTokens = [] }: ExpertLabelProps) {

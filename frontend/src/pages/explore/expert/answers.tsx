@@ -102,21 +102,20 @@ const WRITTEN_TOKENS = 5;
 const EXAMPLES_PER_STEP = 2;
 
 interface WrittenTokensProps {
-  readonly title: string;
+  readonly side: "promoted" | "suppressed";
   /** Null while they are computed: the rows are there already, so that nothing moves when their words come. */
   readonly tokens: readonly TokenEffect[] | null;
   readonly largestChange: number;
   /** The random expert's largest change, marked on the bars. */
   readonly random: number;
-  readonly side: "up" | "down";
 }
 
-function WrittenTokens({ title, tokens, largestChange, random, side }: WrittenTokensProps) {
+function WrittenTokens({ side, tokens, largestChange, random }: WrittenTokensProps) {
   return (
-    <table className={`written ${side}`} data-pending={tokens === null || undefined}>
+    <table className={side === "promoted" ? "written up" : "written down"} data-pending={tokens === null || undefined}>
       <thead>
         <tr>
-          <th scope="col">{title}</th>
+          <th scope="col">{side === "promoted" ? "Promotes" : "Suppresses"}</th>
           <th scope="col" className="num" colSpan={2}>
             Δ log p <span className="unit">nats</span>
           </th>
@@ -232,20 +231,15 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         </span>
       </div>
       <div className="answer-halves">
-        <WrittenTokens
-          title="Promotes"
-          tokens={writes?.promoted ?? null}
-          largestChange={largestChange}
-          random={rise}
-          side="up"
-        />
-        <WrittenTokens
-          title="Suppresses"
-          tokens={writes?.suppressed ?? null}
-          largestChange={largestChange}
-          random={fall}
-          side="down"
-        />
+        {(["promoted", "suppressed"] as const).map((side) => (
+          <WrittenTokens
+            key={side}
+            side={side}
+            tokens={writes?.[side] ?? null}
+            largestChange={largestChange}
+            random={largest(random?.[side])}
+          />
+        ))}
       </div>
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}

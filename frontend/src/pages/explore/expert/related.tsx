@@ -85,7 +85,7 @@ function CompanionList({ title, expert, companions }: CompanionListProps) {
 }
 
 /** What the counts are worth. */
-function Explanation({ data }: { readonly data: SimilarExperts }) {
+function explain(data: SimilarExperts): string {
   const active = formatCount(data.active_tokens ?? 0);
   const sampled = formatCount(data.sampled_tokens ?? 0);
   if (data.sampled_tokens === 0) return "The index has no token sample to count in. Index the run again.";
@@ -103,9 +103,11 @@ function Companions({ expert, data }: { readonly expert: number; readonly data: 
     ["Token after", data.after],
   ] as const;
   const longest = Math.max(...lists.map(([, companions]) => companions.length));
-  if (longest === 0) return null;
+  const explanation = <p className="ink2">{explain(data)}</p>;
+  if (longest === 0) return explanation;
   return (
     <>
+      {explanation}
       <div className="coactivation-lists">
         {lists.map(([title, companions]) => (
           <CompanionList
@@ -216,14 +218,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
       </div>
       {error !== null && <ErrorState error={error} />}
       {isPending && <LoadingState label="Loading similar experts" rows={5} />}
-      {data !== undefined && isCoactive && (
-        <>
-          <p className="ink2">
-            <Explanation data={data} />
-          </p>
-          <Companions expert={expert} data={data} />
-        </>
-      )}
+      {data !== undefined && isCoactive && <Companions expert={expert} data={data} />}
       {data !== undefined && !isCoactive && (
         <>
           <p className="ink2">

@@ -1,9 +1,9 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, test } from "vitest";
 
 import type { Example } from "@/api/types";
 
 import { RANDOM_GROUP } from "./expert-params";
-import { asRandomGroup, deduplicate, selectShown, selectShownInBin, withoutShown } from "./shown-examples";
+import { asRandomGroup, deduplicate, selectShown, selectShownInBin, weakerBins, withoutShown } from "./shown-examples";
 
 function example(rank: number, ids: readonly number[], position: number): Example {
   const tokens = ids.map(String);
@@ -65,4 +65,16 @@ describe("shown examples", () => {
     expect(new Set(drawn.map((one) => one.bin))).toEqual(new Set([RANDOM_GROUP]));
     expect(drawn.map((one) => one.rank)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
   });
+});
+
+const BINS = [
+  [0, 8, 6, 7],
+  [1, 1, 6.5, 7],
+  ...Array.from({ length: 6 }, (_, i) => [i + 2, i === 5 ? 0 : 1, 5 - i, 6 - i]),
+].map(([bin = 0, examples = 0, low = 0, high = 0]) => ({ bin, examples, low, high, share: 0.1, active_tokens: 1 }));
+
+test("examples of mixed strengths are from a few ranges below the top examples, the weakest among them", () => {
+  const numbers = (all: boolean) => weakerBins(BINS, all).map(({ bin }) => bin);
+  expect(numbers(true)).toEqual([1, 2, 3, 4, 5, 6]);
+  expect(numbers(false)).toEqual([2, 3, 5, 6]);
 });

@@ -43,3 +43,14 @@ test("the map exports one row per expert, with density in percent", () => {
     ["9", "no clear label", "50", "1"],
   ]);
 });
+
+test("the steerable experts have the darkest and largest points", () => {
+  const [trace] = FIGURE.data;
+  const customdata = [0.01, 0.2, null].map((steerability, i) => [7 + i, null, steerability]);
+  const steerable = { ...FIGURE, data: [{ ...trace, customdata }] };
+  const { marker } =
+    overviewFigure(steerable as unknown as Parameters<typeof overviewFigure>[0], new Set()).data[0] ?? {};
+  const { opacity } = marker as { readonly opacity: readonly number[] };
+  expect(opacity[1]).toBeGreaterThan(opacity[0] ?? 1);
+  expect(opacity[0]).toBeGreaterThan(opacity[2] ?? 1);
+});
