@@ -17,11 +17,11 @@ import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed } from "@/lib/text/format";
 import {
+  changedWords,
   describeProgress,
   type Generation,
   isRunning,
   meanKl,
-  raisedWords,
   useGeneration,
 } from "@/pages/steer/steering/texts/generation";
 import { SCALE_LIMIT } from "@/pages/steer/steering/texts/streams";
@@ -124,7 +124,7 @@ function Conclusion({ texts, control }: Shown) {
   const [first] = texts.filter(([, { generation }]) => (meanKl(generation.steered) ?? 0) > random);
   if (first === undefined) return "No text changes the predictions more than the random expert’s: no visible effect.";
   const [{ strength }, { generation }] = first;
-  const words = raisedWords(generation.steered).map((word) => `“${word}”`);
+  const words = changedWords(generation.steered, 1).map((word) => `“${word}”`);
   return (
     <>
       {first === texts[0] ? `All of these ${texts.length} change` : `From +${strength} on, the texts change`} the
