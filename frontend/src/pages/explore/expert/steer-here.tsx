@@ -111,7 +111,8 @@ function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
     return () => clearTimeout(timer);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the strengths are constant, and `start` follows the run
   }, [run, expert, random, isKnown, prompt]);
-  return { texts, control: random === undefined ? null : control };
+  // Its row is there before it is known, so that nothing moves.
+  return { texts, control: isKnown && random === undefined ? null : control };
 }
 
 type Shown = ReturnType<typeof useTexts>;
@@ -145,20 +146,20 @@ function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
     <>
       <div className="steered-texts">
         <SteeredText title="Baseline" note="no edit" variant="baseline" generation={texts[0][1].generation} />
-        {rows.map(([one, { generation }]) => {
-          const isOwn = one.expert === row.expert;
+        {rows.map(([one, { generation }], i) => {
+          const isOwn = i < texts.length;
           return (
             <SteeredText
-              key={`${one.expert} ${one.strength}`}
+              key={i}
               title={isOwn ? `+${one.strength}` : "Random"}
               note={
-                isOwn ? (
-                  `adds ${formatFixed(one.strength * row.p99, 1)}`
-                ) : (
-                  <>
-                    <Link to={links.expert(one.expert)}>{one.expert}</Link>, +{one.strength}
-                  </>
-                )
+                isOwn
+                  ? `adds ${formatFixed(one.strength * row.p99, 1)}`
+                  : one.expert !== row.expert && (
+                      <>
+                        <Link to={links.expert(one.expert)}>{one.expert}</Link>, +{one.strength}
+                      </>
+                    )
               }
               variant="steered"
               generation={generation}
