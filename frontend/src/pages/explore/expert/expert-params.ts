@@ -59,7 +59,11 @@ export const EXPERT_PARAMS = {
   details: flagParam,
 };
 
-/** Whether the examples of all strengths are shown: asked for, or a weaker group is open or has the locked token. */
+/**
+ * Whether the examples of all strengths are shown: asked for, or a weaker group is open or has the locked token. The
+ * first example of a range may be among those of mixed strengths.
+ */
 export function showsAll({ all, open, lock }: Pick<Values<typeof EXPERT_PARAMS>, "all" | "open" | "lock">): boolean {
-  return all || open.some((group) => group !== 0) || (lock !== null && lock.bin !== 0);
+  const isWeaker = lock !== null && lock.bin !== 0 && (lock.rank > 0 || lock.bin === RANDOM_GROUP);
+  return all || open.some((group) => group !== 0) || isWeaker;
 }
