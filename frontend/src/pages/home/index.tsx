@@ -259,11 +259,13 @@ function HeroTexts(props: HeroTextsProps) {
 }
 
 /** The colours, and the run of the text, to which the menu may be set. */
-function HeroLegend({ run }: { readonly run: string }) {
+function HeroLegend({ run, children }: { readonly run: string; readonly children: ReactNode }) {
   const { name } = useCurrentRun();
   return (
     <div className="hero-legend ink2">
       <RampLegend kind="diverging" low="Less likely" high="more likely" />
+      <span className="grow" />
+      {children}
       <span className="chip">
         Run: <span className="mono">{run}</span>
         {name !== run && (
@@ -303,29 +305,28 @@ function Hero(props: HeroProps) {
           onOpen="leave-focus"
           onEnter="submit"
         />
-        <div className="row wrap hero-slider">
-          <div className="hero-track">
-            <Slider
-              label="Strength of the experts"
-              value={slider.shown}
-              min={0}
-              max={stops.at(-1) ?? NO_TEXTS_END}
-              step={STEP}
-              neutral={0}
-              ticks={[0, ...stops].map((at) => ({ at, label: at === 0 ? "Original" : `+${at}` }))}
-              onChange={slider.drag}
-              onChangeEnd={slider.commit}
-            />
-          </div>
+        <div className="hero-track">
+          <Slider
+            label="Strength of the experts"
+            value={slider.shown}
+            min={0}
+            max={stops.at(-1) ?? NO_TEXTS_END}
+            step={STEP}
+            neutral={0}
+            ticks={[0, ...stops].map((at) => ({ at, label: at === 0 ? "Original" : `+${at}` }))}
+            onChange={slider.drag}
+            onChangeEnd={slider.commit}
+          />
+        </div>
+        <HeroTexts {...texts} />
+        <HeroLegend run={run.name}>
           <LinkButton
             size="small"
             to={pageLinks(run.name).page("steering", { prompt: texts.prompt, edits: formatEdits(shownEdits) })}
           >
             Open in Steer
           </LinkButton>
-        </div>
-        <HeroTexts {...texts} />
-        <HeroLegend run={run.name} />
+        </HeroLegend>
         <Why />
       </div>
     </section>
