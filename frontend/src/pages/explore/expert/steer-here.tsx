@@ -50,7 +50,7 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
   const { tokens = [], pieces = [] } = generation[variant].continuations[0] ?? {};
   const kl = meanKl(generation[variant]);
   return (
-    <section aria-label={title} aria-busy={isRunning(generation)}>
+    <section className="steered-row" aria-label={title} aria-busy={isRunning(generation)}>
       <header>
         <h3>{title}</h3>
         <span className="dim">{note}</span>
@@ -157,7 +157,10 @@ function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
                   ? `adds ${formatFixed(one.strength * row.p99, 1)}`
                   : one.expert !== row.expert && (
                       <>
-                        <Link to={links.expert(one.expert)}>{one.expert}</Link>, +{one.strength}
+                        <Link className="link" to={links.expert(one.expert)}>
+                          {one.expert}
+                        </Link>
+                        , +{one.strength}
                       </>
                     )
               }
