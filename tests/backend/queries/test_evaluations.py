@@ -517,8 +517,8 @@ def test_a_scatter_plot_is_sampled_and_follows_labels(
     before = figure(own_client, "density-activation", run="first")
     own_client.patch("/api/runs/first/experts/3", json={"label": "foxes"})
     after = figure(own_client, "density-activation", run="first")
-    assert [3, None] in before["data"][0]["customdata"]
-    assert [3, "foxes"] in after["data"][0]["customdata"]
+    assert [3, None, None] in before["data"][0]["customdata"]
+    assert [3, "foxes", None] in after["data"][0]["customdata"]
     assert (after["drawn"], after["total"]) == (ACTIVE, ACTIVE)
     monkeypatch.setattr(figures, "MAX_POINTS", 30)
     with Session(own) as session:
