@@ -56,7 +56,7 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
         <span className="dim">{note}</span>
       </header>
       <div className="steered-text" data-outdated={generation.isOutdated || undefined}>
-        {pieces.length === 0 && <span className="dim">{describeProgress(generation, variant)}</span>}
+        {pieces.length === 0 && <span className="dim">{describeProgress(generation, variant) || "…"}</span>}
         <TokenStrip
           label={title}
           className="stream-tokens"
