@@ -69,9 +69,9 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
         />
       </div>
       <span className="dim num">
-        {steeringUrl !== undefined && kl !== null && (
+        {steeringUrl !== undefined && (
           <>
-            <Term id="kl">KL</Term> {formatFixed(kl, 2)}
+            <Term id="kl">KL</Term> {kl === null ? "…" : formatFixed(kl, 2)}
           </>
         )}
       </span>
