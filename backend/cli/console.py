@@ -7,13 +7,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from mxd.trainer.errors import CancelledError, NotFoundError
-from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -29,52 +29,47 @@ LINE_INTERVAL_S = 5.0
 """Seconds between lines of progress."""
 
 
-class ProgressBar:
-    """Progress bar, for a terminal."""
+@contextmanager
+def progress_bar(title: str, unit: str) -> Iterator[ShowProgress]:
+    """Show the progress of a task as a bar, for a terminal."""
+    from tqdm import tqdm
 
-    def __init__(self, title: str, unit: str) -> None:
-        self.title = title
-        self.unit = unit
-        self.bar: tqdm[NoReturn] | None = None
+    bar: tqdm[NoReturn] | None = None
 
-    def __call__(self, done: int, total: int, note: str) -> None:
-        from tqdm import tqdm
+    def show(done: int, total: int, note: str) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(total=total, initial=done, desc=title, unit=f" {unit}", unit_scale=True, dynamic_ncols=True)
+        bar.set_postfix_str(note, refresh=False)
+        bar.update(done - bar.n)
 
-        if self.bar is None:
-            self.bar = tqdm(
-                total=total, initial=done, desc=self.title, unit=f" {self.unit}", unit_scale=True, dynamic_ncols=True
-            )
-        self.bar.set_postfix_str(note, refresh=False)
-        self.bar.update(done - self.bar.n)
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()  # later output starts on a new line
 
 
-class ProgressLines:
-    """Lines of progress every few seconds, for a file or a pipe."""
+@contextmanager
+def progress_lines(title: str, unit: str) -> Iterator[ShowProgress]:
+    """Show the progress of a task as lines every few seconds, for a file or a pipe."""
+    began: tuple[float, int] | None = None
+    last = float("-inf")
 
-    def __init__(self, title: str, unit: str) -> None:
-        self.title = title
-        self.unit = unit
-        self.first: tuple[float, int] | None = None
-        self.last = float("-inf")
-
-    def __call__(self, done: int, total: int, note: str) -> None:
+    def show(done: int, total: int, note: str) -> None:
+        nonlocal began, last
         now = time.monotonic()
-        self.first = self.first or (now, done)
-        if now - self.last < LINE_INTERVAL_S and done < total:
+        began = began or (now, done)
+        if now - last < LINE_INTERVAL_S and done < total:
             return
-        self.last = now
-        rate = (done - self.first[1]) / max(now - self.first[0], 1e-9)
+        last = now
+        rate = (done - began[1]) / max(now - began[0], 1e-9)
         speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-        left = f", {speed} {self.unit}/s, {duration((total - done) / rate)} left" if rate > 0 and done < total else ""
+        left = f", {speed} {unit}/s, {duration((total - done) / rate)} left" if rate > 0 and done < total else ""
         more = f", {note}" if note else ""
-        print(f"{self.title}: {done:,} of {total:,} {self.unit}{left}{more}", file=sys.stderr, flush=True)
+        print(f"{title}: {done:,} of {total:,} {unit}{left}{more}", file=sys.stderr, flush=True)
 
-    def close(self) -> None:
-        """Do nothing."""
+    yield show
 
 
 def duration(seconds: float) -> str:
@@ -84,24 +79,14 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-@contextmanager
-def progress(title: str, unit: str = "tokens") -> Iterator[ProgressBar | ProgressLines]:
+def progress(title: str, unit: str = "tokens") -> AbstractContextManager[ShowProgress]:
     """Show the progress of a task: a bar on a terminal, otherwise lines."""
-    bar = ProgressBar(title, unit) if sys.stderr.isatty() else ProgressLines(title, unit)
-    try:
-        yield bar
-    finally:
-        bar.close()
+    return progress_bar(title, unit) if sys.stderr.isatty() else progress_lines(title, unit)
 
 
-@contextmanager
-def progress_of(group: ProcessGroup, title: str) -> Iterator[ShowProgress]:
+def progress_of(group: ProcessGroup, title: str) -> AbstractContextManager[ShowProgress]:
     """Show the progress of a task that several processes share, from the main process only."""
-    if group.is_main:
-        with progress(title) as bar:
-            yield bar
-    else:
-        yield lambda _done, _total, _note: None
+    return progress(title) if group.is_main else nullcontext(NO_CALLBACKS.on_progress)
 
 
 def rank_and_processes() -> tuple[int, int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from mxd.backend.errors import BusyError, UnusableRunError
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.worker import Delivery, Generation, GenerationEvent, GenerationRequest, ModelWorker
+from mxd.backend.inference.worker import Delivery, GenerationEvent, GenerationRequest, ModelWorker
 from mxd.backend.schemas.runs import LoadedLanguageModel
 from mxd.backend.settings import Settings
 from mxd.trainer.config import SteeringConfig
@@ -28,6 +28,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks, Steps
 
 if TYPE_CHECKING:
+    from mxd.backend.inference.worker import Generation
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mxd.backend.errors import BusyError, OutOfMemoryError, UnusableRunError
 from mxd.backend.inference.run_loader import import_compute_modules
@@ -27,28 +27,16 @@ from mxd.trainer.utils.memory import trim_freed_memory
 
 if TYPE_CHECKING:
     from mxd.trainer.config import DtypeChoice
-    from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
+    from mxd.trainer.inference.generation import RowBatch
+    from mxd.trainer.inference.steering import Steering
+    from mxd.trainer.inference.strength_sweep import StrengthSweep
     from mxd.trainer.language_model.model import LanguageModel
+
+    Generation = Steering | StrengthSweep
+    """A prepared request in the batch: one steered prompt, or one prompt at several strengths."""
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-
-
-class Generation(Protocol):
-    """A prepared request in the batch: one steered prompt, or one prompt at several strengths."""
-
-    @property
-    def finished(self) -> bool:
-        """True if all its texts have ended."""
-
-    def rows(self) -> list[SequenceState]:
-        """The rows of its texts that have not ended."""
-
-    def join(self, batch: RowBatch) -> Iterator[SteeringStep | StrengthSweepStep]:
-        """Read the prompt and sample the first tokens."""
-
-    def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[SteeringStep | StrengthSweepStep]:
-        """Sample the next token of each text."""
 
 
 GenerationEvent = SteeringStep | StrengthSweepStep | ProgressEvent

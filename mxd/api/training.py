@@ -1,8 +1,8 @@
 """Runs in Python: trained, fine-tuned, imported, listed, and served from a thread of a script or notebook."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from pathlib import Path
 from threading import Event, Thread
@@ -17,8 +17,9 @@ from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load, on_d
 from mxd.api.loading import data_folder, database_in, database_url, own_data_folder
 from mxd.api.models import borrowed
 from mxd.backend.api.connections import limited_server
+from mxd.backend.cli import console
 from mxd.backend.cli.commands.serve import create_protected_app
-from mxd.backend.cli.console import ProgressBar
+from mxd.backend.cli.console import ShowProgress
 from mxd.backend.cli.parser import describe_validation_error
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings, listen, url_of
@@ -32,7 +33,7 @@ from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.finetune import finetune as finetune_runs
 from mxd.trainer.training.loggers import MetricLog
 from mxd.trainer.training.train import Resume, train_layer
-from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 Callback = Callable[[Mapping[str, float]], object]
 """Called with the metrics of each logged step. Training stops, and can be resumed, if it returns True."""
@@ -40,14 +41,9 @@ Callback = Callable[[Mapping[str, float]], object]
 CONTEXT_LENGTH: int = TextConfig.model_fields["context_length"].default
 
 
-@contextmanager
-def progress_bar(title: str, is_shown: bool, unit: str = "tokens") -> Iterator[Callable[[int, int, str], None]]:
-    """Yield a function that updates a progress bar with the units done, their total and a note."""
-    bar = ProgressBar(title, unit)
-    try:
-        yield bar if is_shown else lambda _done, _total, _note: None
-    finally:
-        bar.close()
+def progress_bar(title: str, is_shown: bool, unit: str = "tokens") -> AbstractContextManager[ShowProgress]:
+    """Yield a function that shows the units done, their total and a note."""
+    return console.progress_bar(title, unit) if is_shown else nullcontext(NO_CALLBACKS.on_progress)
 
 
 def train(
