@@ -18,7 +18,7 @@ from sqlalchemy import JSON, DateTime, ForeignKey, Index, String, Text, UniqueCo
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mxd.backend.errors import ListNotFoundError, SessionNotFoundError
-from mxd.backend.schemas.experts import AnnotationChange, ListChange
+from mxd.backend.schemas.experts import AnnotationChange, ListChange, ListRef, TagCount
 from mxd.backend.settings import Role
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.tables import utc_now
@@ -106,9 +106,9 @@ def tags_of(session: Session, run: str, experts: Collection[int]) -> dict[int, t
     return {expert: tuple(names) for expert, names in found.items()}
 
 
-def tag_counts(session: Session, run: str) -> list[tuple[str, int]]:
+def tag_counts(session: Session, run: str) -> tuple[TagCount, ...]:
     query = select(TagRecord.tag, func.count()).where(TagRecord.run == run).group_by(TagRecord.tag)
-    return [(tag, count) for tag, count in session.execute(query.order_by(TagRecord.tag))]
+    return tuple(TagCount(tag=tag, experts=count) for tag, count in session.execute(query.order_by(TagRecord.tag)))
 
 
 def tagged(session: Session, run: str, tag: str) -> set[int]:
@@ -211,11 +211,11 @@ def lists_with_counts(session: Session, run: str) -> list[tuple[ListRecord, int]
     return [(record, size) for record, size in session.execute(query.order_by(ListRecord.updated_at.desc()))]
 
 
-def lists_with(session: Session, run: str, expert: int) -> list[tuple[int, str]]:
+def lists_with(session: Session, run: str, expert: int) -> tuple[ListRef, ...]:
     of_list = EntryRecord.list_id == ListRecord.id
     query = select(ListRecord.id, ListRecord.name).join(EntryRecord, of_list)
     query = query.where(ListRecord.run == run, EntryRecord.expert == expert).order_by(ListRecord.name)
-    return [(number, name) for number, name in session.execute(query)]
+    return tuple(ListRef(id=number, name=name) for number, name in session.execute(query))
 
 
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"

@@ -193,7 +193,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
     return bodies.ExpertDetail(
         row=row,
         note=note and note.note,
-        lists=tuple(bodies.ListRef(id=number, name=name) for number, name in lists_with(session, run.name, expert)),
+        lists=lists_with(session, run.name, expert),
         previous=session.scalar(before),
         next=session.scalar(after),
         bins=_bins(session, record),

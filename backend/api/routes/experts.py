@@ -217,7 +217,7 @@ def expert_lists(run: RunName, services: ServicesDep) -> bodies.ExpertLists:
         find_run(session, run)
         return bodies.ExpertLists(
             lists=tuple(_summary(*record) for record in notes.lists_with_counts(session, run)),
-            tags=tuple(bodies.TagCount(tag=tag, experts=count) for tag, count in notes.tag_counts(session, run)),
+            tags=notes.tag_counts(session, run),
         )
 
 

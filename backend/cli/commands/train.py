@@ -374,9 +374,11 @@ class TrainCommand(ModelCommand):
         swept = {name: self.flags[name] for name in SHORT if name in self.flags}
         # One mapping per combination; the last setting varies fastest.
         chosen = [dict(zip(swept, values, strict=True)) for values in product(*swept.values())]
-        saved = self._saved(data) if self.resume and len(chosen) == 1 else None
-        if saved is not None:
-            given = nest(self.config_class, self._flags(chosen[0]))
+        config = saved_config(data, str(self.name)) if self.resume and len(chosen) == 1 else None
+        if config is not None:
+            if not issubclass(self.config_class, type(config)):
+                raise UserError(f"Run '{self.name}' has experimental settings. Use 'mxd lab train'.")
+            saved, given = config.model_dump(), nest(self.config_class, self._flags(chosen[0]))
             nested = {name: {**saved[name], **value} for name, value in given.items() if isinstance(value, dict)}
             return [self._validate({**saved, **given, **nested})]
         varied = [name for name, values in swept.items() if len(values) > 1]
@@ -392,18 +394,6 @@ class TrainCommand(ModelCommand):
 
     def _validate(self, values: Mapping[str, Any]) -> TrainConfig:
         return validate(self.config_class, values, type(self), self.program)
-
-    def _saved(self, data: Path) -> dict[str, Any] | None:
-        """Return the settings of the run to resume, or None if it is new."""
-        from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder
-
-        folder = runs_folder(data) / str(self.name)
-        if not (folder / RUN_FILE).is_file():
-            return None
-        config = Run.load(folder, data).config
-        if not issubclass(self.config_class, type(config)):
-            raise UserError(f"Run '{self.name}' has experimental settings. Use 'mxd lab train'.")
-        return config.model_dump()
 
     def _flags(self, one: Mapping[str, Any]) -> dict[str, Any]:
         """Return the flags given for one combination, without those that only other combinations use."""
@@ -447,6 +437,14 @@ class TrainCommand(ModelCommand):
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", source).strip("-._").lower() or "run"
         method = "" if list(self._swept("method")) == ["mxd"] else "-{method}"
         return f"{slug}-l{{layer}}{method}-k{{k}}"
+
+
+def saved_config(data: Path, name: str) -> TrainConfig | None:
+    """Return the settings of a run to resume; None if it is new."""
+    from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder
+
+    folder = runs_folder(data) / name
+    return Run.load(folder, data).config if (folder / RUN_FILE).is_file() else None
 
 
 def _format_result(result: TrainResult) -> str:
@@ -525,22 +523,17 @@ class FinetuneCommand(ModelCommand):
     def config(self, runs: Sequence[Run], data: Path) -> FinetuneConfig:
         """Return the settings given, on top of those of the runs to resume."""
         given = nest(FinetuneConfig, self.flags)
-        saved = self._saved(runs, data) if self.resume else {}
+        saved: dict[str, Any] = {}
+        if self.resume:
+            # The settings of the new runs, taken from the first one if it exists.
+            pattern: str = self.flags.get("name") or FinetuneConfig.model_fields["name"].default
+            config = saved_config(data, pattern.replace(PLACE, runs[0].name))
+            if config is not None:
+                saved = config.model_dump(include=set(FinetuneConfig.model_fields))
+                saved |= {"seed": config.order_seed, "name": pattern}
         trained = runs[0].config.text.model_dump(include={"context_length", "start_token"})
         text = saved.get("text", trained) | given["text"]
         explicit = {name: value for name, value in given["optimizer"].items() if name in self.flags}
         optimizer = given["optimizer"] | saved.get("optimizer", {}) | explicit
         values = {**saved, **given, "text": text, "optimizer": optimizer}
         return validate(FinetuneConfig, values, type(self), "mxd finetune")
-
-    def _saved(self, runs: Sequence[Run], data: Path) -> dict[str, Any]:
-        """Return the settings of the new runs, taken from the first one, or nothing if they do not exist yet."""
-        from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder
-
-        pattern: str = self.flags.get("name") or FinetuneConfig.model_fields["name"].default
-        folder = runs_folder(data) / pattern.replace(PLACE, runs[0].name)
-        if not (folder / RUN_FILE).is_file():
-            return {}
-        config = Run.load(folder, data).config
-        saved = {name: value for name, value in config.model_dump().items() if name in FinetuneConfig.model_fields}
-        return {**saved, "seed": config.order_seed, "name": pattern}
