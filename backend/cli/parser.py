@@ -265,9 +265,8 @@ def print_completion(shell: str) -> int:
 
 
 def command_class(name: str) -> type[Command]:
-    entry = COMMANDS[name]
-    module = import_module(f"mxd.backend.cli.commands.{entry.module}")
-    command: type[Command] = getattr(module, entry.name)
+    module = import_module(f"mxd.backend.cli.commands.{COMMANDS[name].module}")
+    command: type[Command] = getattr(module, "".join(re.split("[ -]", name.title())) + "Command")
     return command
 
 

@@ -13,57 +13,53 @@ class Entry(NamedTuple):
     """A command of ``mxd``."""
 
     module: str
-    """Module in ``mxd.backend.cli.commands``."""
-    name: str
-    """Class in that module."""
+    """Module in ``mxd.backend.cli.commands``, in which ``mxd lab train`` is the class LabTrainCommand."""
     summary: str
     """Line in ``mxd --help``: a verb phrase without a full stop."""
 
 
 SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Start": {
-        "demo": Entry("serve", "DemoCommand", "serve the bundled demo in the browser"),
-        "serve": Entry("serve", "ServeCommand", "serve the dashboard and the HTTP API for your runs or one .mxd file"),
-        "mcp": Entry("serve", "McpCommand", "serve tools for agents over the Model Context Protocol"),
-        "doctor": Entry("database", "DoctorCommand", "check versions, device, disk, database, runs and port"),
+        "demo": Entry("serve", "serve the bundled demo in the browser"),
+        "serve": Entry("serve", "serve the dashboard and the HTTP API for your runs or one .mxd file"),
+        "mcp": Entry("serve", "serve tools for agents over the Model Context Protocol"),
+        "doctor": Entry("database", "check versions, device, disk, database, runs and port"),
     },
     "Train": {
-        "train": Entry("train", "TrainCommand", "train an MxD on one MLP, or a sweep over several settings"),
-        "finetune": Entry("train", "FinetuneCommand", "fine-tune MxDs of several layers jointly, end to end"),
-        "import": Entry("share", "ImportCommand", "import a layer of another library, or features of Neuronpedia"),
-        "lab train": Entry("lab", "LabTrainCommand", "train with experimental methods and penalties"),
-        "lab protect": Entry("lab", "ProtectCommand", "fine-tune runs so the model is uncertain on chosen passages"),
+        "train": Entry("train", "train an MxD on one MLP, or a sweep over several settings"),
+        "finetune": Entry("train", "fine-tune MxDs of several layers jointly, end to end"),
+        "import": Entry("share", "import a layer of another library, or features of Neuronpedia"),
+        "lab train": Entry("lab", "train with experimental methods and penalties"),
+        "lab protect": Entry("lab", "fine-tune runs so the model is uncertain on chosen passages"),
     },
     "Explore": {
-        "runs": Entry("index", "RunsCommand", "list trained runs"),
-        "index": Entry("index", "IndexCommand", "collect statistics and top examples of every expert"),
-        "label": Entry("index", "LabelCommand", "label experts by a heuristic or a language model"),
-        "experts": Entry("index", "ExpertsCommand", "list and search the experts of a run, or show one"),
-        "route": Entry("prompt", "RouteCommand", "show which experts fire on each token of a text"),
-        "steer": Entry("prompt", "SteerCommand", "continue a prompt with and without edits to experts"),
-        "find": Entry("prompt", "FindCommand", "find the experts that make the model say something"),
-        "circuit": Entry(
-            "prompt", "CircuitCommand", "trace which experts produce a prediction, and check it by ablation"
-        ),
+        "runs": Entry("index", "list trained runs"),
+        "index": Entry("index", "collect statistics and top examples of every expert"),
+        "label": Entry("index", "label experts by a heuristic or a language model"),
+        "experts": Entry("index", "list and search the experts of a run, or show one"),
+        "route": Entry("prompt", "show which experts fire on each token of a text"),
+        "steer": Entry("prompt", "continue a prompt with and without edits to experts"),
+        "find": Entry("prompt", "find the experts that make the model say something"),
+        "circuit": Entry("prompt", "trace which experts produce a prediction, and check it by ablation"),
     },
     "Measure": {
-        "evaluate": Entry("evaluate", "EvaluateCommand", "measure loss, faithfulness and expert health of runs"),
-        "ablate": Entry("evaluate", "AblateCommand", "measure what ablating and amplifying each expert does"),
-        "evaluate-steering": Entry("evaluate", "EvaluateSteeringCommand", "evaluate steering against random baselines"),
-        "recurrence": Entry("evaluate", "RecurrenceCommand", "measure which experts other seeds find again"),
-        "contrast": Entry("evaluate", "ContrastCommand", "find the experts that are more active in one of two texts"),
-        "probe": Entry("evaluate", "ProbeCommand", "run single-expert probes on labelled texts"),
-        "benchmark": Entry("evaluate", "BenchmarkCommand", "run the sparse probes of sae-probes, a public benchmark"),
-        "verify": Entry("verify", "VerifyCommand", "run the command of a recorded result again, and compare"),
-        "report": Entry("share", "ReportCommand", "write all measurements to one HTML file"),
+        "evaluate": Entry("evaluate", "measure loss, faithfulness and expert health of runs"),
+        "ablate": Entry("evaluate", "measure what ablating and amplifying each expert does"),
+        "evaluate-steering": Entry("evaluate", "evaluate steering against random baselines"),
+        "recurrence": Entry("evaluate", "measure which experts other seeds find again"),
+        "contrast": Entry("evaluate", "find the experts that are more active in one of two texts"),
+        "probe": Entry("evaluate", "run single-expert probes on labelled texts"),
+        "benchmark": Entry("evaluate", "run the sparse probes of sae-probes, a public benchmark"),
+        "verify": Entry("verify", "run the command of a recorded result again, and compare"),
+        "report": Entry("share", "write all measurements to one HTML file"),
     },
     "Share and maintain": {
-        "export": Entry("share", "ExportCommand", "export a run, its experts, its layer or steering vectors"),
-        "push": Entry("share", "PushCommand", "upload a run to the Hugging Face Hub"),
-        "pull": Entry("share", "PullCommand", "download a run from the Hugging Face Hub, or copy it from a folder"),
-        "remove": Entry("database", "RemoveCommand", "delete a run and its index"),
-        "database": Entry("database", "DatabaseCommand", "check, rescue, compact or upgrade the database"),
-        "token": Entry("database", "TokenCommand", "manage access tokens for a server exposed on the network"),
+        "export": Entry("share", "export a run, its experts, its layer or steering vectors"),
+        "push": Entry("share", "upload a run to the Hugging Face Hub"),
+        "pull": Entry("share", "download a run from the Hugging Face Hub, or copy it from a folder"),
+        "remove": Entry("database", "delete a run and its index"),
+        "database": Entry("database", "check, rescue, compact or upgrade the database"),
+        "token": Entry("database", "manage access tokens for a server exposed on the network"),
     },
 }
 """Heading in ``mxd --help`` -> command -> where it is implemented."""

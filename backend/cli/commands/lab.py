@@ -53,7 +53,7 @@ ATTACKS = (
 """Field of the relearning results -> row title."""
 
 
-class ProtectCommand(ModelCommand):
+class LabProtectCommand(ModelCommand):
     """Fine-tune C and the gate of MxDs towards uniform next-token predictions on protected passages.
 
     The loss on the retain text stays within a limit. Confidence, paraphrases and relearning attacks are measured. New
