@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, Self, TypeVar
 
 import torch
@@ -86,24 +86,21 @@ def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, s
     """Replace a block's MLP by a function until ``stack`` is closed. ``mlp`` are the names of the MLP's first and last
     module in the block; equal if the MLP is one module."""
     first, last = (getattr(block, name) for name in mlp)
-    original: Callable[[Tensor], Tensor] = last.forward
     if first is last:
-        replace_forward(last, lambda x: function(x.clone(), lambda: original(x)).clone(), stack)
+        replace_forward(last, partial(_one_module, last.forward, function), stack)
         return
     start = _FirstModule(first.forward)
-
-    def last_module(hidden: Tensor) -> Tensor:
-        input_BTI, start.input_BTI = start.input_BTI, None  # so that no activation outlives the forward pass
-        assert input_BTI is not None
-        output = function(input_BTI, lambda: original(hidden).reshape(*input_BTI.shape[:-1], -1))
-        return output.reshape(*hidden.shape[:-1], -1).clone()
-
     stack.callback(block.register_forward_pre_hook(start.before_block, with_kwargs=True).remove)
-    replace_forward(last, last_module, stack)
+    replace_forward(last, partial(_last_module, last.forward, start, function), stack)
     replace_forward(first, start.forward, stack)
 
 
 # Partial functions and bound methods instead of closures, because a deep copy of a model copies what they hold.
+
+
+def _one_module(original: Callable[[Tensor], Tensor], function: MlpFunction, x: Tensor) -> Tensor:
+    """Forward pass of an MLP that is one module."""
+    return function(x.clone(), lambda: original(x)).clone()
 
 
 @dataclass(eq=False)
@@ -122,6 +119,16 @@ class _FirstModule:
     def forward(self, x: Tensor) -> Tensor:
         self.input_BTI = x.reshape(*self._shape, x.shape[-1]).clone()
         return self.original(x)
+
+
+def _last_module(
+    original: Callable[[Tensor], Tensor], first: _FirstModule, function: MlpFunction, hidden: Tensor
+) -> Tensor:
+    """Forward pass of the last of two modules that form an MLP."""
+    input_BTI, first.input_BTI = first.input_BTI, None  # so that no activation outlives the forward pass
+    assert input_BTI is not None
+    output = function(input_BTI, lambda: original(hidden).reshape(*input_BTI.shape[:-1], -1))
+    return output.reshape(*hidden.shape[:-1], -1).clone()
 
 
 def replace_forward(module: nn.Module, forward: Callable[..., Any], stack: ExitStack) -> None:
