@@ -29,7 +29,7 @@ from mxd.backend.inference import jobs, service, worker
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
-from mxd.backend.inference.worker import Delivery, Generation, GenerationRequest, ModelWorker
+from mxd.backend.inference.worker import Delivery, GenerationRequest, ModelWorker
 from mxd.backend.schemas.steering import SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis import effects
@@ -39,7 +39,8 @@ from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.inference import routing
 from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.results import StrengthSweepProgressEvent, TokenEvent
-from mxd.trainer.inference.steering import steer
+from mxd.trainer.inference.steering import Steering, steer
+from mxd.trainer.inference.strength_sweep import StrengthSweep
 from mxd.trainer.language_model.kv_cache import GrowableLayer
 from mxd.trainer.language_model.model import LanguageModel, needed_bytes
 from mxd.trainer.language_model.untrusted import template_process
@@ -344,7 +345,7 @@ def steering_request(small_run: Run, ended: Callable[[], None]) -> GenerationReq
     """A request for one pair of three tokens; ``ended`` is called after its last delivery."""
     config = SteeringConfig(prompt="the old fox", sampling=Sampling(max_tokens=3, temperature=0))
 
-    def prepare(language_model: LanguageModel) -> Generation:
+    def prepare(language_model: LanguageModel) -> Steering | StrengthSweep:
         return prepare_generation(JobContext(language_model, [small_run], 64, NO_CALLBACKS), config, {})
 
     def deliver(delivery: Delivery) -> None:
