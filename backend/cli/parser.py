@@ -388,7 +388,7 @@ INTERRUPTED = 130
 
 
 def run_command(words: Sequence[str]) -> int:
-    def work() -> int:
+    def work() -> int | None:
         command = command_from(words)
         _, processes = rank_and_processes()
         if processes > 1 and not command.shares_work:
@@ -397,15 +397,15 @@ def run_command(words: Sequence[str]) -> int:
                 f"'mxd {name}' needs a single process, but torchrun started {processes}. Run it without torchrun: "
                 f"{shlex.join(['mxd', *words])}"
             )
-        return command.run() or 0
+        return command.run()
 
     return guarded(work)
 
 
-def guarded(work: Callable[[], int]) -> int:
+def guarded(work: Callable[[], int | None]) -> int:
     """Call ``work`` and return its exit code. Errors that a user can fix become one line on stderr."""
     try:
-        return work()
+        return work() or 0
     except SilentError:
         return BAD_INPUT
     except PeerLostError as error:  # names its process, and the one that failed
