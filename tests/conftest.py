@@ -54,7 +54,7 @@ LONG = (
     "tests/trainer/language_model/test_architecture.py",
     "tests/backend/database/test_postgresql.py",
     "tests/scripts/test_build_demo.py",
-    "tests/test_wheel.py",
+    "tests/test_structure.py",
     "tests/trainer/layers/test_ops.py",
     "tests/trainer/layers/test_base.py",
     "tests/backend/cli/commands/test_evaluate.py",

@@ -1,9 +1,13 @@
-"""Rules about files that no linter checks: registries, local paths, and container files with minimal privileges."""
+"""Packages: no registries or local paths, containers with few privileges, and the wheel without a checkout."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ import yaml
 from mxd.backend.api.dependencies import needed_role
 from mxd.backend.cli.commands.serve import ServeCommand
 from mxd.backend.cli.parser import command_from
+from mxd.backend.database import demo
+from mxd.trainer.config import SAMPLE
 
 ROOT = Path(__file__).parent.parent
 # In pieces, so that this file does not match itself.
@@ -97,3 +103,108 @@ def test_images_run_unprivileged_on_existing_files_and_write_to_volumes(name: st
             assert all((ROOT / source).exists() for source in words[1:-1]), words
     assert [words[1] for words in lines if words[:1] == ["USER"]] == ["mxd"]
     assert "-c constraints.txt" in text
+
+
+SOURCES = ("mxd", "trainer", "backend", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+FRONTEND = {"index.html": "<title>MxD Explorer</title>", "assets/index-1a2b.js": "go()", "assets/index-1a2b.js.gz": "z"}
+
+
+def copy_checkout(folder: Path) -> Path:
+    """Copy the tracked files that a wheel is built from into ``folder``."""
+    for path in tracked():
+        if any(path.is_relative_to(part) for part in SOURCES):
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, target, follow_symlinks=False)
+    for name in ("trainer", "backend"):
+        (folder / "mxd" / name).symlink_to(f"../{name}")
+    return folder
+
+
+def built_wheel(folder: Path) -> Path:
+    """Run ``pip wheel`` in ``folder`` with the build tools of this environment. Returns the unpacked wheel."""
+    words = ["pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "made"]
+    built = subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr + built.stdout
+    (wheel,) = (folder / "made").glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unpacked wheel with a placeholder front end, because Python tests do not need Node."""
+    source = copy_checkout(tmp_path_factory.mktemp("checkout"))
+    for name, content in FRONTEND.items():
+        path = source / "frontend" / "dist" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return built_wheel(source)
+
+
+def run_python(folder: Path, *words: str, packages: tuple[Path, ...]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, packages))}
+    call = [sys.executable, *words]
+    return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_wheel_has_the_front_end_and_nothing_heavy(unpacked: Path) -> None:
+    front_end = unpacked / "mxd" / "backend" / "built_frontend"
+    assert {name: (front_end / name).read_text() for name in FRONTEND} == FRONTEND
+    assert sum(path.stat().st_size for path in unpacked.rglob("*") if path.is_file()) < 5_000_000
+
+
+def test_the_demo_is_a_package_of_its_own(unpacked: Path, tmp_path: Path) -> None:
+    said = run_python(tmp_path, "-m", "mxd", "demo", "--port", "0", packages=(unpacked,))
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr == "mxd: The demo is a package of its own. Run: pip install mxd-explorer-demo\n"
+    shutil.copytree(ROOT / "packaging", tmp_path / "packaging", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    demo_files = {"database.sqlite.xz": "packed", "runs/a/run.json": "{}", ".demo-1.sqlite": "unpacked"}
+    for name, content in demo_files.items():
+        path = tmp_path / "data" / "demo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    installed = built_wheel(tmp_path / "packaging" / "demo")
+    data = installed / "mxd_demo" / "data"
+    assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} == set(list(demo_files)[:2])
+    code = "from mxd.trainer.config import SAMPLE; print(SAMPLE)"
+    said = run_python(tmp_path, "-c", code, packages=(unpacked, installed))
+    assert Path(said.stdout.strip()) == data, said.stderr
+
+
+def test_a_wheel_has_every_module_below_mxd_and_nothing_else(unpacked: Path) -> None:
+    python = [path for path in tracked() if path.suffix == ".py"]
+    expected = {Path("mxd") / path for path in python if path.parts[0] in ("trainer", "backend")}
+    expected |= {path for path in python if path.parts[0] == "mxd"}
+    assert {path.relative_to(unpacked) for path in unpacked.rglob("*.py")} == expected
+    folders = {path.name for path in unpacked.iterdir()}
+    assert {name for name in folders if not name.endswith(".dist-info")} == {"mxd"}
+    assert (unpacked / "mxd" / "py.typed").exists()
+
+
+def test_the_wheel_works_beside_modules_called_trainer_and_backend(unpacked: Path, tmp_path: Path) -> None:
+    for name in ("trainer", "backend"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported the module of the user')\n")
+    code = "import mxd.backend.cli.main as cli, mxd.backend.settings as settings"
+    code += "; print(settings.Settings().frontend); cli.run(['runs', '--json'])"
+    said = run_python(tmp_path, "-c", code, packages=(unpacked,))
+    assert said.stdout.splitlines() == [str(unpacked / "mxd" / "backend" / "built_frontend"), "[]"], said.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"trainer.py", "backend.py"}
+
+
+def test_without_a_front_end_there_is_no_wheel(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"The frontend has not been built\. Run: make wheel"):
+        built_wheel(copy_checkout(tmp_path))
+
+
+def test_an_installed_demo_is_copied_once_to_a_writable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = shutil.copytree(SAMPLE, tmp_path / "sample", ignore=shutil.ignore_patterns(".*"))
+    monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / "home" / name)
+    for name in ("SAMPLE", "INSTALLED_SAMPLE"):
+        monkeypatch.setattr(demo, name, installed)
+    copy = demo.writable_demo()
+    assert copy.parent == tmp_path / "home" / "mxd-explorer"
+    assert (copy / "database.sqlite.xz").read_bytes() == (installed / "database.sqlite.xz").read_bytes()
+    (copy / "mine").touch()
+    assert demo.writable_demo() == copy
+    assert (copy / "mine").exists()

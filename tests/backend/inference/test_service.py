@@ -140,6 +140,12 @@ def test_a_queued_request_is_told_its_position(fitted: World, path: str) -> None
     assert "event: done" in answer.text
 
 
+def test_a_sweep_has_a_control_from_the_index(live_client: TestClient) -> None:
+    body = {"prompt": PROMPT, "edits": [EDIT], "sampling": GREEDY, "strengths": [0, 2]}
+    done = json.loads(live_client.post(f"{RUN}/steering/sweep", json=body).text.rsplit("data: ", 1)[1])
+    assert live_client.get(f"{RUN}/experts/{done['control']}").json()["row"]["active_tokens"] > 0
+
+
 def test_nan_is_sent_as_null(live_client: TestClient) -> None:
     strong = [{"expert": 3, "mode": "set", "strength": 1000.0}] * 8
     for mode in ("residual", "replace"):
