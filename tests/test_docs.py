@@ -171,8 +171,6 @@ TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re
 NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?P<decimals>\.\d+)?(?:e(?P<exponent>-?\d+))?")
 PROGRAM = re.compile(r"^ {4}python (?:-m (?P<module>[\w.]+)|(?P<path>[\w/-]+\.py))(?P<words>.*)$", re.MULTILINE)
 """Line of a code block that runs a module or a script of the checkout."""
-
-
 EARLIER = re.compile(r"^# .+\n\n> \*\*Earlier run\.\*\* .+", re.MULTILINE)
 """First line of a page, below its title, which names the runs that are not the shipped ones."""
 

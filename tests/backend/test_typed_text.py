@@ -39,13 +39,9 @@ HOSTILE = [
     "=1+1 ไทย 日本語 한국어 👩‍👩‍👧 \u202eعرب",
     "data: [DONE]\n\nevent: error",
 ]
-
-
 # Forms drop spaces at the ends of a text.
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
 TYPED = st.text(CHARACTERS, min_size=1, max_size=40).filter(lambda text: bool(text) and text == text.strip())
-
-
 SOME = st.lists(TYPED, min_size=EXPERTS, max_size=EXPERTS, unique_by=str.casefold)
 
 

@@ -38,8 +38,6 @@ TIMEOUT_SECONDS = 20
 MOST_TOKENS = 4
 ENDLESS = "/api/runs/{run}/events"
 """Streams that end only when their client leaves. They are requested only for runs that do not exist."""
-
-
 SCHEMA = schemathesis.openapi.from_dict(build_api().openapi())
 FOUND: list[Any] = list(SCHEMA.get_all_operations())
 OPERATIONS: dict[str, Any] = {found.ok().label: found.ok() for found in FOUND}
