@@ -1,13 +1,17 @@
 """Create the FastAPI application from the settings. There are no globals, so tests can create many."""
 
+import stat
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
@@ -27,10 +31,12 @@ from mxd.backend.api.middleware import (
 )
 from mxd.backend.api.routes import experts, openai, routing, runs, server, snapshots, steering
 from mxd.backend.api.static_files import Frontend, docs_page
+from mxd.backend.database.annotations import SHOWN_ONCE, create_token, tokens
 from mxd.backend.database.engine import size_in_bytes
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.open import writing
 
 MINIMUM_TO_COMPRESS = 1024
 COMPRESSION_LEVEL = 1
@@ -45,6 +51,46 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.services = services
     app.router.routes.append(Frontend(settings.frontend))
     return app
+
+
+PRIVATE = 0o700
+OTHERS = 0o077
+"""Permissions of everybody but the owner."""
+
+
+def create_protected_app(settings: Settings) -> FastAPI:
+    """Create the application. If it requires tokens, only the owner can read its folder, and first tokens are printed.
+    Raises UserError if the database cannot be opened."""
+    if settings.requires_tokens:
+        _protect_folder(settings.data)
+    application = create_app(settings)
+    if settings.requires_tokens:
+        _create_first_tokens(application.state.services.database)
+    return application
+
+
+def _protect_folder(data: Path) -> None:
+    """Let only the owner of the data folder read it, because tokens protect nothing that others can read as files."""
+    data.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    mode = stat.S_IMODE(data.stat().st_mode)
+    if not mode & OTHERS:
+        return
+    try:
+        data.chmod(mode & ~OTHERS)
+    except OSError:  # another user's folder, or a read-only file system
+        warning = f"other users of this machine may read {data}. Ask its owner to run: chmod 700 {data}"
+        print(f"mxd: {warning}", file=sys.stderr, flush=True)
+    else:
+        print(f"mxd: only you can read {data} from now on, because this server requires tokens.", file=sys.stderr)
+
+
+def _create_first_tokens(database: Engine) -> None:
+    """Create and print one token of each role if there are none."""
+    with writing(database) as session:
+        created = [] if tokens(session) else [create_token(session, role, "first") for role in ("write", "read")]
+    if created:
+        print("Clients need one of these tokens:", *(f"  {each.role:5}  {each.token}" for each in created), sep="\n")
+        print(f"Save them now. {SHOWN_ONCE}", flush=True)
 
 
 def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYTES) -> FastAPI:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mxd.trainer.errors import CancelledError, NotFoundError
-from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, terminal_bar
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
-    from tqdm import tqdm
 
     from mxd.backend.settings import Settings
     from mxd.trainer.utils.distributed import ProcessGroup
@@ -27,27 +26,6 @@ T = TypeVar("T")
 ShowProgress = Callable[[int, int, str], None]
 LINE_INTERVAL_S = 5.0
 """Seconds between lines of progress."""
-
-
-@contextmanager
-def progress_bar(title: str, unit: str) -> Iterator[ShowProgress]:
-    """Show the progress of a task as a bar, for a terminal."""
-    from tqdm import tqdm
-
-    bar: tqdm[NoReturn] | None = None
-
-    def show(done: int, total: int, note: str) -> None:
-        nonlocal bar
-        if bar is None:
-            bar = tqdm(total=total, initial=done, desc=title, unit=f" {unit}", unit_scale=True, dynamic_ncols=True)
-        bar.set_postfix_str(note, refresh=False)
-        bar.update(done - bar.n)
-
-    try:
-        yield show
-    finally:
-        if bar is not None:
-            bar.close()  # later output starts on a new line
 
 
 @contextmanager
@@ -81,7 +59,7 @@ def duration(seconds: float) -> str:
 
 def progress(title: str, unit: str = "tokens") -> AbstractContextManager[ShowProgress]:
     """Show the progress of a task: a bar on a terminal, otherwise lines."""
-    return progress_bar(title, unit) if sys.stderr.isatty() else progress_lines(title, unit)
+    return terminal_bar(title, unit) if sys.stderr.isatty() else progress_lines(title, unit)
 
 
 def progress_of(group: ProcessGroup, title: str) -> AbstractContextManager[ShowProgress]:

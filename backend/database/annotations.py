@@ -303,6 +303,9 @@ class NewToken:
     token: str
 
 
+SHOWN_ONCE = "A token is shown only once; the database keeps a hash of it."
+
+
 def create_token(session: Session, role: Role, name: str) -> NewToken:
     """Create a token. It cannot be displayed again."""
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)

@@ -16,15 +16,13 @@ from mxd.api.datasets import Dataset, Source, open_dataset
 from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load, on_disk
 from mxd.api.loading import data_folder, database_in, database_url, own_data_folder
 from mxd.api.models import borrowed
+from mxd.backend.api.app import create_protected_app
 from mxd.backend.api.connections import limited_server
-from mxd.backend.cli import console
-from mxd.backend.cli.commands.serve import create_protected_app
-from mxd.backend.cli.console import ShowProgress
-from mxd.backend.cli.parser import describe_validation_error
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings, listen, url_of
 from mxd.trainer.config import Method, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
+from mxd.trainer.config.base import describe_invalid
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.formats.import_run import import_run as import_layer
@@ -33,7 +31,7 @@ from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.finetune import finetune as finetune_runs
 from mxd.trainer.training.loggers import MetricLog
 from mxd.trainer.training.train import Resume, train_layer
-from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, terminal_bar
 
 Callback = Callable[[Mapping[str, float]], object]
 """Called with the metrics of each logged step. Training stops, and can be resumed, if it returns True."""
@@ -41,9 +39,11 @@ Callback = Callable[[Mapping[str, float]], object]
 CONTEXT_LENGTH: int = TextConfig.model_fields["context_length"].default
 
 
-def progress_bar(title: str, is_shown: bool, unit: str = "tokens") -> AbstractContextManager[ShowProgress]:
+def progress_bar(
+    title: str, is_shown: bool, unit: str = "tokens"
+) -> AbstractContextManager[Callable[[int, int, str], None]]:
     """Yield a function that shows the units done, their total and a note."""
-    return console.progress_bar(title, unit) if is_shown else nullcontext(NO_CALLBACKS.on_progress)
+    return terminal_bar(title, unit) if is_shown else nullcontext(NO_CALLBACKS.on_progress)
 
 
 def train(
@@ -326,5 +326,5 @@ def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings
     try:
         options = Settings(data=own_data_folder(layer.run), port=port, **given, **settings)
     except ValidationError as error:
-        raise UserError(describe_validation_error(error)) from error
+        raise UserError(describe_invalid(error, "settings")) from error
     return Dashboard(options, f"/runs/{quote(layer.name)}").start()

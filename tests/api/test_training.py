@@ -149,7 +149,7 @@ def test_labels_in_memory_are_read_as_in_files(tmp_path: Path) -> None:
 
 def test_the_dashboard_is_served_with_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(tmp_path, list(texts(40)), name="run", tokens=640)
-    with pytest.raises(mxd.UserError, match="Invalid accessible="):
+    with pytest.raises(mxd.UserError, match="Invalid accessible: 'tokens'"):
         mxd.serve(run, accessible="tokens")
     with mxd.serve(run) as dashboard, httpx.Client(base_url=dashboard.url.removesuffix("/runs/run")) as client:
         assert [it["name"] for it in client.get("/api/runs").json()["runs"]] == ["run"]

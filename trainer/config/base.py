@@ -70,10 +70,15 @@ class Config(BaseModel):
         try:
             return cls.model_validate(nested)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or cls.__name__
-            message = first["msg"].removeprefix("Value error, ").rstrip(".")
-            raise UserError(f"Invalid {where}: {first['input']!r:.80}. {message}.") from error
+            raise UserError(describe_invalid(error, cls.__name__)) from error
+
+
+def describe_invalid(error: ValidationError, whole: str) -> str:
+    """Return one message: the first invalid setting with its value. ``whole`` names what has no place of its own."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or whole
+    message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"Invalid {where}: {first['input']!r:.80}. {message}."
 
 
 def _field_names(kind: type[BaseModel]) -> Iterator[str]:

@@ -1,10 +1,16 @@
 """Progress reports and cancellation of long tasks, and tasks in steps."""
 
-from collections.abc import Callable, Generator
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from mxd.trainer.errors import CancelledError
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 T = TypeVar("T")
 
@@ -29,6 +35,28 @@ class Callbacks:
 
 NO_CALLBACKS = Callbacks()
 """Default of the ``callbacks`` parameters: reports nothing, never cancels."""
+
+
+@contextmanager
+def terminal_bar(title: str, unit: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show the progress of a task as a bar, for a terminal."""
+    from tqdm import tqdm
+
+    bar: tqdm[NoReturn] | None = None
+
+    def show(done: int, total: int, note: str) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(total=total, initial=done, desc=title, unit=f" {unit}", unit_scale=True, dynamic_ncols=True)
+        bar.set_postfix_str(note, refresh=False)
+        bar.update(done - bar.n)
+
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()  # later output starts on a new line
+
 
 Steps = Generator[tuple[int, int], None, T]
 """A task in steps, between which a server can serve other requests. It yields the units done and their total, first

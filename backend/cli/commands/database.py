@@ -24,7 +24,6 @@ from mxd.trainer.errors import KEEP_LABELS, NotFoundError, UserError
 
 if TYPE_CHECKING:
     import torch
-    from sqlalchemy import Engine
 
 MEGABYTE = 10**6
 
@@ -109,9 +108,6 @@ class DatabaseCommand(Command):
         self.report({"file": str(file), "copied": copied}, f"Saved to {file}: {rows}.")
 
 
-SHOWN_ONCE = "A token is shown only once; the database keeps a hash of it."
-
-
 class TokenCommand(Command):
     """Create, list or revoke access tokens of a server exposed on the network.
 
@@ -137,7 +133,7 @@ class TokenCommand(Command):
     def run(self) -> None:
         from sqlalchemy.orm import Session
 
-        from mxd.backend.database.annotations import create_token, revoke_token, tokens
+        from mxd.backend.database.annotations import SHOWN_ONCE, create_token, revoke_token, tokens
         from mxd.trainer.storage.database.open import writing
 
         if (self.id is None) == (self.action == "revoke"):
@@ -161,18 +157,6 @@ class TokenCommand(Command):
                     ]
                 lines = [f"{row['id']}  {row['role']}  {row['name']}  since {row['created_at']}" for row in rows]
                 self.report(rows, "\n".join(lines) or "No tokens. Create one with 'mxd token create'.")
-
-
-def create_first_tokens(database: Engine) -> None:
-    """Create and print one token of each role if there are none. Called by a server that requires tokens."""
-    from mxd.backend.database.annotations import create_token, tokens
-    from mxd.trainer.storage.database.open import writing
-
-    with writing(database) as session:
-        created = [] if tokens(session) else [create_token(session, role, "first") for role in ("write", "read")]
-    if created:
-        print("Clients need one of these tokens:", *(f"  {each.role:5}  {each.token}" for each in created), sep="\n")
-        print(f"Save them now. {SHOWN_ONCE}", flush=True)
 
 
 class RemoveCommand(Command):

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
 from mxd.backend.settings import Settings, listen, url_of
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.memory import keep_freed_memory_in_threads
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
 SWITCH_INTERVAL_S = 0.0005
 """Thread switch interval. With Python's 5 ms, requests would delay the generating thread by half a token's time."""
 IMPORT_DELAY_S = 2.0
 """Delay before the packages of language models are imported, so that they do not slow down the first page."""
-PRIVATE = 0o700
-OTHERS = 0o077
-"""Permissions of everybody but the owner."""
-
 WhenReady = Callable[[str], None]
 """Called with the URL once the server accepts requests."""
 
@@ -87,6 +79,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
     keep_freed_memory_in_threads()  # language models compute in threads
     # Before the slow imports, because the port is the likeliest error.
     with listen(settings.host, settings.port) as listener:
+        from mxd.backend.api.app import create_protected_app
         from mxd.backend.api.connections import limited_server
         from mxd.backend.api.middleware import log_to_stderr
         from mxd.backend.inference.run_loader import preload_compute_modules
@@ -104,35 +97,6 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         with suppress(KeyboardInterrupt):
             limited_server(application, settings, ready).run(sockets=[listener])
         stop.set()
-
-
-def create_protected_app(settings: Settings) -> FastAPI:
-    """Create the application. If it requires tokens, only the owner can read its folder, and first tokens are printed.
-    Raises UserError if the database cannot be opened."""
-    from mxd.backend.api.app import create_app
-    from mxd.backend.cli.commands.database import create_first_tokens
-
-    if settings.requires_tokens:
-        protect_folder(settings.data)
-    application = create_app(settings)
-    if settings.requires_tokens:
-        create_first_tokens(application.state.services.database)
-    return application
-
-
-def protect_folder(data: Path) -> None:
-    """Let only the owner of the data folder read it, because tokens protect nothing that others can read as files."""
-    data.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    mode = stat.S_IMODE(data.stat().st_mode)
-    if not mode & OTHERS:
-        return
-    try:
-        data.chmod(mode & ~OTHERS)
-    except OSError:  # another user's folder, or a read-only file system
-        warning = f"other users of this machine may read {data}. Ask its owner to run: chmod 700 {data}"
-        print(f"mxd: {warning}", file=sys.stderr, flush=True)
-    else:
-        print(f"mxd: only you can read {data} from now on, because this server requires tokens.", file=sys.stderr)
 
 
 class DemoCommand(Command):

@@ -5,24 +5,28 @@ calls ``put``, so that the site also opens from a folder. The index of words lea
 examples contain it; it is split by first character.
 """
 
+from __future__ import annotations
+
 import html
 import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.orm import Session
 
 from mxd.backend.export.snapshots import origin_of
-from mxd.backend.export.tables import Chunk, Exported, Row
 from mxd.backend.queries.runs import card_figures
 from mxd.backend.schemas.experts import Column
 from mxd.trainer.analysis.expert import TOKENS_AROUND_PEAK
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.snapshot import CSS
+
+if TYPE_CHECKING:
+    from mxd.backend.export.tables import Chunk, Exported, Row
 
 ASSETS = Path(__file__).parent
 EXPERTS_PER_FILE = 64
