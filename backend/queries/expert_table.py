@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.caches import StampedCache
@@ -24,7 +24,7 @@ from mxd.backend.queries.experts import found_again
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.trainer.storage.database.column_types import PackedLists
 from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, EXPERT_COLUMNS, NUMERIC, ExpertRecord
-from mxd.trainer.storage.database.tables import IndexRecord, RecurrenceRecord, RunRecord
+from mxd.trainer.storage.database.tables import IndexRecord, MeasurementRecord, RunRecord
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -135,14 +135,10 @@ def load_columns(session: Session, run_id: int) -> Columns:
 
 
 def columns_stamp(session: Session, run_id: int) -> Hashable:
-    """Return a value that changes when measurements are added after indexing."""
-    effects = select(*(func.sum(getattr(ExpertRecord, key)) for key in ABLATION_COLUMNS))
-    table = RecurrenceRecord
-    compared = select(func.sum(table.firing_cosine + table.firing_chance + table.writing_cosine))
-    return (
-        *session.execute(effects.where(ExpertRecord.run_id == run_id)).one(),
-        *session.execute(compared.where(table.run_id == run_id)).one(),
-    )
+    """Return a value that changes with every measurement after indexing."""
+    table = MeasurementRecord
+    query = select(table.command, table.created_at).where(table.run_id == run_id).order_by(table.command)
+    return tuple(map(tuple, session.execute(query)))
 
 
 @dataclass(frozen=True)

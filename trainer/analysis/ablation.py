@@ -47,6 +47,7 @@ from mxd.trainer.storage.database.tables import (
     MeasurementRecord,
     RunRecord,
     SequenceRecord,
+    utc_now,
 )
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
@@ -466,7 +467,7 @@ def _write(session: Session, run_id: int, config: AblationConfig, rows: Sequence
     if chosen and earlier is not None:  # the rows of other experts stay, so the settings name these, too
         before = earlier.settings.get("experts")
         settings["experts"] = sorted({*before, *chosen}) if before else []
-    session.merge(MeasurementRecord(run_id=run_id, command="ablate", settings=settings))
+    session.merge(MeasurementRecord(run_id=run_id, command="ablate", settings=settings, created_at=utc_now()))
     if rows:
         session.execute(insert(AblationRecord), rows)
         columns = ("run_id", "expert", *ABLATION_COLUMNS)

@@ -34,7 +34,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.database.open import writing
-from mxd.trainer.storage.database.tables import IndexRecord, MeasurementRecord, RecurrenceRecord, RunRecord
+from mxd.trainer.storage.database.tables import IndexRecord, MeasurementRecord, RecurrenceRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats
@@ -234,5 +234,6 @@ def save_recurrence(database: Engine, result: Recurrence, config: RecurrenceConf
         session.execute(delete(RecurrenceRecord).where(RecurrenceRecord.run_id == run_id))
         session.execute(insert(RecurrenceRecord), rows)
         settings = config.model_copy(update={"tokens": result.tokens}).model_dump(mode="json")
-        session.merge(MeasurementRecord(run_id=run_id, command=RECURRENCE_COMMAND, settings=settings))
+        measured = MeasurementRecord(run_id=run_id, command=RECURRENCE_COMMAND, settings=settings, created_at=utc_now())
+        session.merge(measured)
     return True

@@ -24,7 +24,7 @@ from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
-from mxd.trainer.storage.database.tables import AblationRecord, MeasurementRecord, SteeringStrengthRecord
+from mxd.trainer.storage.database.tables import AblationRecord, MeasurementRecord, SteeringStrengthRecord, utc_now
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.storage.run_sets import check_fits
@@ -163,7 +163,8 @@ def evaluate_steering(
         session.execute(delete(SteeringStrengthRecord).where(SteeringStrengthRecord.run_id == run_id))
         session.execute(insert(SteeringStrengthRecord), [{"run_id": run_id, **asdict(result)} for result in results])
         settings = config.model_dump(mode="json")
-        session.merge(MeasurementRecord(run_id=run_id, command="evaluate-steering", settings=settings))
+        command = "evaluate-steering"
+        session.merge(MeasurementRecord(run_id=run_id, command=command, settings=settings, created_at=utc_now()))
     return results
 
 

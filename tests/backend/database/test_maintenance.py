@@ -298,10 +298,11 @@ def test_counts_may_exceed_32_bits(url: str) -> None:
 
 
 def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
-    def tables(engine: Engine) -> dict[str, list[tuple[str, str, bool]]]:
+    def tables(engine: Engine) -> dict[str, object]:
         seen = inspect(engine)
         return {
             name: [(column["name"], str(column["type"]), column["nullable"]) for column in seen.get_columns(name)]
+            + sorted(str(index["name"]) for index in seen.get_indexes(name))
             for name in seen.get_table_names()
         }
 
@@ -309,7 +310,8 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
     newest = tables(engine)
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE recurrences"))
-        connection.execute(text("DROP INDEX experts_by_steerability"))
+        connection.execute(text("CREATE INDEX experts_by_entropy ON experts (run_id, entropy, expert)"))
+        connection.execute(text("ALTER TABLE measurements DROP COLUMN created_at"))
         connection.execute(text("ALTER TABLE experts DROP COLUMN steerability"))
         connection.execute(text("ALTER TABLE sessions DROP COLUMN text"))
         connection.execute(text("ALTER TABLE sessions DROP COLUMN result"))

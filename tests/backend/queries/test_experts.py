@@ -25,7 +25,7 @@ from mxd.backend.schemas.experts import ExpertSort, Order
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, writing
-from mxd.trainer.storage.database.tables import AutomaticLabelRecord
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, MeasurementRecord, utc_now
 from mxd.trainer.utils.bootstrap import wilson_interval
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, automatic_label
 from tests.helpers.runs import World, byte_tokenizer
@@ -130,6 +130,16 @@ def test_a_reader_sees_a_consistent_snapshot(own: Engine) -> None:
             writer.get_one(ExpertRecord, (1, 3)).max_activation = before + 100
         session.expire_all()
         assert session.get_one(ExpertRecord, (1, 3)).max_activation == before
+
+
+def test_effects_measured_again_are_seen_if_their_sum_is_the_same(own: Engine, own_client: TestClient) -> None:
+    for first, last in ((3, 4), (4, 3)):
+        with writing(own) as session:
+            for expert, rise in ((first, -1.0), (last, 1.0)):
+                session.get_one(ExpertRecord, (1, expert)).loss_increase = rise
+            session.merge(MeasurementRecord(run_id=1, command="ablate", settings={}, created_at=utc_now()))
+        rows = all_pages(own_client, sort="loss_increase", among="active", limit=50)
+        assert [row["expert"] for row in rows if row["expert"] in (3, 4)] == [first, last]
 
 
 def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:

@@ -1,9 +1,9 @@
 """The experts' table: one declaration per column.
 
-The SQL table with its indexes, the rows, orders and filters of the API, exports, the terminal's table, checks of
+The SQL table, the rows, orders and filters of the API, exports, the terminal's table, checks of
 bundles and the dashboard's table derive from these declarations. A statistic that follows from stored ones is an entry
 of ``COMPUTED``. A stored one is an attribute of ``ExpertRecord``, needs a migration and is written by
-``mxd.trainer.analysis.indexing.save``.
+``mxd.trainer.analysis.indexing.build``.
 """
 
 from __future__ import annotations
@@ -209,10 +209,8 @@ class ExpertRecord(Base):
 _STORED = tuple(
     replace(column.info["column"], key=column.key) for column in ExpertRecord.__table__.columns if column.info
 )
-for _column in _STORED:
-    if _column.sortable:
-        # A covering index per stored order: a page after the cursor (value, expert) is a range scan.
-        Index(f"experts_by_{_column.key}", ExpertRecord.run_id, getattr(ExpertRecord, _column.key), ExpertRecord.expert)
+# Random experts and histograms read all densities of a run. Pages are ordered in memory; see ``queries.expert_table``.
+Index("experts_by_density", ExpertRecord.run_id, ExpertRecord.density, ExpertRecord.expert)
 _NUMBERS = tuple(column for column in _STORED if column.kind in NUMERIC)
 _LISTS = tuple(column for column in _STORED if column.kind not in NUMERIC)
 

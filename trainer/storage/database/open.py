@@ -154,7 +154,7 @@ def upgrade(connection: Connection, chain: MigrationChain) -> None:
     command.upgrade(config, "head")
 
 
-CHAIN = MigrationChain(owner="trainer", scripts=Path(__file__).parent / "migrations", newest=5)
+CHAIN = MigrationChain(owner="trainer", scripts=Path(__file__).parent / "migrations", newest=6)
 IN_MEMORY = "sqlite://"
 """URL of a database that disappears with the process."""
 

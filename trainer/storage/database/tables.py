@@ -202,6 +202,8 @@ class MeasurementRecord(Base):
     command: Mapped[str] = mapped_column(String(32), primary_key=True)
     """``ablate``, ``evaluate-steering`` or ``recurrence``."""
     settings: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    """None in databases of earlier versions."""
 
 
 class SequenceRecord(Base):

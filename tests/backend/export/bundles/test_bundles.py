@@ -205,6 +205,7 @@ def test_examples_and_experts_of_earlier_versions_are_read(entries: Entries, tmp
             entries, "examples", lambda row: row.update(coefficient=row.pop("activation"))
         ),
         "database/experts.jsonl": rewritten(entries, "experts", lambda row: row.pop("steerability")),
+        "database/measurements.jsonl": rewritten(entries, "measurements", lambda row: row.pop("created_at")),
     }
     pages = []
     for place, others in (("now", {}), ("earlier", earlier)):
