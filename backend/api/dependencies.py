@@ -61,11 +61,18 @@ def is_cross_site(method: str, headers: Headers) -> bool:
 
 
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-READING_POSTS = re.compile(
-    r"^/api/(circuits(/check|/effects|/graph)?|runs/[^/]+/routing(/effects|/predictions)?"
-    r"|runs/[^/]+/(search/passage|contrast))$"
+READING_POSTS = (
+    "/api/circuits",
+    "/api/circuits/check",
+    "/api/circuits/effects",
+    "/api/runs/{run}/contrast",
+    "/api/runs/{run}/routing",
+    "/api/runs/{run}/routing/effects",
+    "/api/runs/{run}/routing/predictions",
+    "/api/runs/{run}/search/passage",
 )
 """POST endpoints that change nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
+_READING_POST = re.compile("|".join(READING_POSTS).replace("{run}", "[^/]+"))
 
 GUARDED = ("/api/", "/v1/", "/metrics")
 
@@ -74,7 +81,7 @@ def needed_role(method: str, path: str) -> Role | None:
     """Return the smallest sufficient role; None for public paths: sign-in, the pages and the API description."""
     if not path.startswith(GUARDED) or path in OPEN_PATHS:
         return None
-    return "read" if method in READING_METHODS or READING_POSTS.match(path) else "write"
+    return "read" if method in READING_METHODS or _READING_POST.fullmatch(path) else "write"
 
 
 COOKIE = "mxd_token"

@@ -15,14 +15,14 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.queries.automatic_labels import FEATURES
 from mxd.backend.queries.evaluations import loss_difference
-from mxd.backend.queries.probes import BENCHMARK_METRIC, Z95
+from mxd.backend.queries.probes import BENCHMARK_METRIC
 from mxd.backend.queries.report_text import cell, method_title, plural, run_page, signed
 from mxd.backend.schemas.runs import Cell, Head, Row, Table
 from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, IndexRecord, RecurrenceRecord, RunRecord
-from mxd.trainer.utils.bootstrap import Interval
+from mxd.trainer.utils.bootstrap import NORMAL_97_5, Interval
 
 MIN_EXPERTS = 2
 """Number of experts that a standard error needs."""
@@ -47,7 +47,7 @@ MEANS_OVER_EXPERTS = (
         term="entropy",
     ),
     Metric(
-        "dead_share",
+        "dead_in_index",
         "Dead experts",
         "share",
         "share of experts that are active on no indexed token",
@@ -65,7 +65,7 @@ COMPARED = (
 
 
 def _mean(value: float, variance: float, count: int) -> Measured:
-    margin = Z95 * math.sqrt(variance / count)
+    margin = NORMAL_97_5 * math.sqrt(variance / count)
     return {"value": value, "low": value - margin, "high": value + margin}
 
 
@@ -86,7 +86,7 @@ def means_over_experts(session: Session, run: RunRecord) -> dict[str, Measured]:
         if count >= MIN_EXPERTS:
             means[key] = _mean(mean, max(0.0, mean_square - mean**2) * count / (count - 1), count)
     dead = 1 - count / run.num_experts
-    return means | {"dead_share": _mean(dead, dead * (1 - dead), run.num_experts)}
+    return means | {"dead_in_index": _mean(dead, dead * (1 - dead), run.num_experts)}
 
 
 class Compared(NamedTuple):

@@ -18,11 +18,10 @@ from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
 from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.evaluation.evaluation_metrics import Measured
 from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord
+from mxd.trainer.utils.bootstrap import NORMAL_97_5
 from mxd.trainer.utils.files import read_json
 
 Result = Mapping[str, Any]
-Z95 = 1.96
-"""Quantile of the normal distribution for a 95 % interval."""
 BISECTIONS = 40
 MIN_CLASSES = 5
 """With fewer classes, an interval over classes says little."""
@@ -197,7 +196,7 @@ def roc_auc_interval(area: float | None, positives: int, negatives: int) -> tupl
             # Standard error of the area under an ROC curve, after Hanley and McNeil (1982).
             of_positives, of_negatives = middle / (2 - middle) - middle**2, 2 * middle**2 / (1 + middle) - middle**2
             variance = middle * (1 - middle) + (positives - 1) * of_positives + (negatives - 1) * of_negatives
-            is_inside = abs(area - middle) <= Z95 * math.sqrt(variance / (positives * negatives))
+            is_inside = abs(area - middle) <= NORMAL_97_5 * math.sqrt(variance / (positives * negatives))
             inside, outside = (middle, outside) if is_inside else (inside, middle)
         ends.append((inside + outside) / 2)
     return ends[0], ends[1]

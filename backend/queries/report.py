@@ -31,7 +31,7 @@ from mxd.backend.queries.probes import benchmark_sections, probing_sections, sto
 from mxd.backend.queries.report_text import cell, in_unit, method_title, page, plural, rounded, run_page, unit_name
 from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
-from mxd.trainer.evaluation.evaluation_metrics import Measured, Metric
+from mxd.trainer.evaluation.evaluation_metrics import LIMITS, Measured, Metric
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import (
     EvaluationRecord,
@@ -146,7 +146,8 @@ def _recovered(own: Compared, is_alone: bool) -> str:
         return ""
     interval = f" ({share.interval})" if share.interval else ""
     low, high = ends(own.metrics[RECOVERED])[1:]
-    part = "most" if low > 0.5 else "less than half" if high < 0.5 else "about half"
+    half = LIMITS[RECOVERED]
+    part = "most" if low > half else "less than half" if high < half else "about half"
     judged = f" replaces {part} of what the MLP does: it" if is_alone else ""
     return f"{own.run.name}{judged} recovers {share.text}{interval} of the loss that removing the MLP costs. "
 

@@ -76,6 +76,7 @@ def _interval(value: float, values_B: Floats) -> Interval:
 
 
 NORMAL_97_5 = 1.959964
+"""Quantile of the normal distribution for a 95 % interval."""
 
 
 def wilson_interval(share: float, trials: int) -> tuple[float, float]:

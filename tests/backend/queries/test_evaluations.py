@@ -158,6 +158,7 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     assert all(numbers[key]["low"] <= numbers[key]["value"] <= numbers[key]["high"] for key in greedy)
     assert all(numbers[key]["low"] < numbers[key]["high"] for key in greedy)
     assert metrics.keys() >= {"dead_share", "normalized_rank", "mixing_variation"}
+    assert {"dead_in_index"} == rows(seen, "first", "verdict").keys() & {"dead_share", "dead_in_index"}
     baselines = [key for key, metric in metrics.items() if metric["is_baseline"]]
     assert baselines == ["loss_increase_zeroed", "loss_increase_mean_ablated", "loss_increase_frozen"]
     for key in ("verdict", "health", "faithfulness", "frontier"):
