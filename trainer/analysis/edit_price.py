@@ -34,13 +34,13 @@ from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import edit_routing
+from mxd.trainer.inference.routing import text_ids
 from mxd.trainer.inference.steering import edit_plans
 from mxd.trainer.inference.units import Units, all_units
 from mxd.trainer.language_model.mlp_hooks import LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_sets import text_ids
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, Steps, completed
 
 RANDOM_GROUPS = 2

@@ -37,11 +37,11 @@ from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.errors import UserError
+from mxd.trainer.inference.routing import text_ids
 from mxd.trainer.inference.units import Units, all_units
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_sets import text_ids
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 MIN_STRENGTH, MAX_STRENGTH = 0.25, 4.0

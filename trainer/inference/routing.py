@@ -10,14 +10,30 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import PredictedToken, Prediction, Predictions, RoutedExpert, RoutedToken, Routing
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import single_texts, token_texts
+from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts, token_texts
 from mxd.trainer.layers.base import Routing as LayerRouting
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_sets import text_ids
+from mxd.trainer.storage.run_sets import check_disjoint_layers, check_fits
+
+
+def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str | Sequence[int]) -> list[int]:
+    """Return the token ids of a text for several runs, including the start token. The text may be such ids.
+
+    Raises:
+        TooLongError: the text exceeds the language model's context length.
+        UserError: the text is empty, two runs share a layer, or one belongs to another language model.
+    """
+    if len(text) < (1 if isinstance(text, str) else 2):
+        raise UserError("The text is empty.")
+    for run in runs:
+        check_fits(language_model, run)
+    check_disjoint_layers(runs)
+    return prompt_ids(language_model, text, start_token=runs[0].config.text.start_token)
 
 
 def route(language_model: LanguageModel, run: Run, text: str, k: int | None = None) -> Routing:

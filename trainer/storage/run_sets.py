@@ -1,4 +1,4 @@
-"""Checks of runs that are used jointly, and names of the runs that fine-tuning creates."""
+"""Checks of runs that are used jointly, names of the runs that fine-tuning creates, and what a measurement rests on."""
 
 import subprocess
 from collections import Counter
@@ -17,7 +17,6 @@ from mxd.trainer.config.training import PLACE
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.tensor_files import parts_of
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.files import explained
@@ -88,21 +87,6 @@ def check_fits(language_model: LanguageModel, run: Run) -> None:
             f"{language_model.source} has {shape.input_width} -> {shape.output_width}. Load the language model that "
             "the run was trained on."
         )
-
-
-def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str | Sequence[int]) -> list[int]:
-    """Return the token ids of a text for several runs, including the start token. The text may be such ids.
-
-    Raises:
-        TooLongError: the text exceeds the language model's context length.
-        UserError: the text is empty, two runs share a layer, or one belongs to another language model.
-    """
-    if len(text) < (1 if isinstance(text, str) else 2):
-        raise UserError("The text is empty.")
-    for run in runs:
-        check_fits(language_model, run)
-    check_disjoint_layers(runs)
-    return prompt_ids(language_model, text, start_token=runs[0].config.text.start_token)
 
 
 PACKAGES = ("torch", "transformers")

@@ -59,8 +59,7 @@ class RouteCommand(RunCommand):
     """Active experts per token, the strongest first (default: the run's K)."""
 
     def run(self) -> None:
-        from mxd.trainer.inference.routing import predict, route_together
-        from mxd.trainer.storage.run_sets import text_ids
+        from mxd.trainer.inference.routing import predict, route_together, text_ids
 
         run, language_model = self.loaded()
         ids = text_ids(language_model, [run], self.text)

@@ -44,13 +44,13 @@ from mxd.trainer.config.analysis import (
 )
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.errors import TooLongError, UserError
+from mxd.trainer.inference.routing import text_ids
 from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.mlp_hooks import LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import single_texts, token_texts
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_sets import text_ids
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 NUM_CANDIDATES = 10
