@@ -11,7 +11,6 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
@@ -53,44 +52,37 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-PRIVATE = 0o700
 OTHERS = 0o077
 """Permissions of everybody but the owner."""
 
 
 def create_protected_app(settings: Settings) -> FastAPI:
-    """Create the application. If it requires tokens, only the owner can read its folder, and first tokens are printed.
-    Raises UserError if the database cannot be opened."""
-    if settings.requires_tokens:
-        _protect_folder(settings.data)
+    """Create the application. If it requires tokens, only the owner can read its folder, and first tokens are printed:
+    one of each role if there are none. Raises UserError if the database cannot be opened."""
+    if not settings.requires_tokens:
+        return create_app(settings)
+    _protect_folder(settings.data)
     application = create_app(settings)
-    if settings.requires_tokens:
-        _create_first_tokens(application.state.services.database)
+    with writing(application.state.services.database) as session:
+        created = [] if tokens(session) else [create_token(session, role, "first") for role in ("write", "read")]
+    if created:
+        print("Clients need one of these tokens:", *(f"  {each.role:5}  {each.token}" for each in created), sep="\n")
+        print(f"Save them now. {SHOWN_ONCE}", flush=True)
     return application
 
 
 def _protect_folder(data: Path) -> None:
     """Let only the owner of the data folder read it, because tokens protect nothing that others can read as files."""
-    data.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = stat.S_IMODE(data.stat().st_mode)
     if not mode & OTHERS:
         return
+    warning = f"only you can read {data} from now on, because this server requires tokens."
     try:
         data.chmod(mode & ~OTHERS)
     except OSError:  # another user's folder, or a read-only file system
         warning = f"other users of this machine may read {data}. Ask its owner to run: chmod 700 {data}"
-        print(f"mxd: {warning}", file=sys.stderr, flush=True)
-    else:
-        print(f"mxd: only you can read {data} from now on, because this server requires tokens.", file=sys.stderr)
-
-
-def _create_first_tokens(database: Engine) -> None:
-    """Create and print one token of each role if there are none."""
-    with writing(database) as session:
-        created = [] if tokens(session) else [create_token(session, role, "first") for role in ("write", "read")]
-    if created:
-        print("Clients need one of these tokens:", *(f"  {each.role:5}  {each.token}" for each in created), sep="\n")
-        print(f"Save them now. {SHOWN_ONCE}", flush=True)
+    print(f"mxd: {warning}", file=sys.stderr, flush=True)
 
 
 def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYTES) -> FastAPI:

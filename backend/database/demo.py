@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, make_url, select, update
 
-from mxd.backend.database.annotations import SessionRecord
+from mxd.backend.database.annotations import SessionRecord, json_units
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.database.maintenance import upgrade_database
 from mxd.backend.settings import DEMO_DATABASE, demo_database, demo_digest
-from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
+from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.inference.units import edit_units
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import sqlite_file_url, writing
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
@@ -154,12 +155,8 @@ def _fill_session_texts(url: str, folder: Path) -> None:
                 if record.result is None:
                     record.text, record.result = found["text"], found["result"]
                     record.steering = {**record.steering, **new}
-                    record.units = {}
-                    for edit in new["edits"]:
-                        run = edit.get("run") or record.run
-                        own = select(ExpertRecord.p99).join(RunRecord).where(RunRecord.name == run)
-                        p99 = session.scalar(own.where(ExpertRecord.expert == edit["expert"])) or 0.0
-                        record.units = {**record.units, run: {**record.units.get(run, {}), str(edit["expert"]): p99}}
+                    config = SteeringConfig.model_validate({"prompt": "", "edits": new["edits"]})
+                    record.units = json_units(edit_units(config, record.run, lambda _: {}, session))
                 elif record.steering["edits"] == new["edits"]:
                     record.result = {**record.result, "price": found["result"].get("price")}
 
