@@ -138,7 +138,7 @@ def test_effects_measured_again_are_seen_if_their_sum_is_the_same(own: Engine, o
             for expert, rise in ((first, -1.0), (last, 1.0)):
                 session.get_one(ExpertRecord, (1, expert)).loss_increase = rise
             session.merge(MeasurementRecord(run_id=1, command="ablate", settings={}, created_at=utc_now()))
-        rows = all_pages(own_client, sort="loss_increase", among="active", limit=50)
+        rows = all_pages(own_client, sort="loss_increase", order="asc", limit=50)
         assert [row["expert"] for row in rows if row["expert"] in (3, 4)] == [first, last]
 
 
