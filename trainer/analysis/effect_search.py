@@ -198,9 +198,6 @@ class _Search(EditedPasses):
         units, layers = all_units(chosen) if units is None else units, layers_of(language_model, chosen)
         return cls(language_model, chosen, layers, units, callbacks, config, readings)  # type: ignore[arg-type]
 
-    def unit_prices(self) -> dict[str, Tensor]:
-        return unit_prices(self.language_model, self.runs, self.units, self.config.unrelated, self.callbacks)
-
     def predicted(self, state: _State, change: float) -> float:
         """Predicted change of the wish for its first-order ``change``. Log-odds are closer to linear than it is."""
         if self.config.wanted and self.config.unwanted:
@@ -320,7 +317,8 @@ def _candidates(
     found: list[tuple[float, Edit, float, float]] = []
     wanted_odds = search.config.probability / (1 - search.config.probability)
     needed = math.log(wanted_odds) - before.log_odds
-    for run, price_N in search.unit_prices().items():
+    prices = unit_prices(search.language_model, search.runs, search.units, search.config.unrelated, search.callbacks)
+    for run, price_N in prices.items():
         per_root_N = torch.where(price_N > 0, effects[run] / price_N.sqrt(), 0.0)
         for score, expert in zip(
             *(values.tolist() for values in per_root_N.topk(min(count, len(price_N)))), strict=True

@@ -39,17 +39,11 @@ def as_json(table: Table, row: Mapping[str, Any], left_out: frozenset[str]) -> d
     return values
 
 
-RENAMED = {("examples", "coefficient"): "activation"}
-"""Table and column of earlier versions -> name of the column."""
-
-
 def from_json(table: Table, values: object, left_out: frozenset[str]) -> dict[str, Any]:
-    """Decode the output of ``as_json``, also of an earlier version, which lacked nullable columns of today. Raises
+    """Decode the output of ``as_json``, also of a version that lacked nullable columns of today. Raises
     UserError if a column is missing or unknown, or has the wrong type."""
     columns = {column.name: column for column in table.columns if column.name not in left_out}
-    given = (
-        {RENAMED.get((table.name, name), name): it for name, it in values.items()} if isinstance(values, dict) else {}
-    )
+    given = values if isinstance(values, dict) else {}
     if given.keys() | {name for name, column in columns.items() if column.nullable} != columns.keys():
         raise UserError(f"Invalid row: its columns are not those of table {table.name}.")
     return {name: _decoded(column, given.get(name)) for name, column in columns.items()}
