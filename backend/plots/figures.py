@@ -22,6 +22,7 @@ from mxd.backend.queries.runs import find_index, find_run, metrics_after
 from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.steering import median_results
+from mxd.trainer.inference.units import column_values
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import RunRecord, SteeringStrengthRecord
 
@@ -94,8 +95,8 @@ def density_activation(session: Session, run: RunRecord) -> Figure:
 
 def density_histogram(session: Session, run: RunRecord) -> Figure:
     index = find_index(session, run)
-    query = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
-    values = np.array(session.scalars(query.order_by(ExpertRecord.density)).all(), dtype=np.float64)
+    values = column_values(session, run, ExpertRecord.density)
+    values = values[values > 0]
     first = np.floor(np.log10(1 / max(index.tokens, 1)))
     edges = np.logspace(first, 0, round(-first) * BINS_PER_DECADE + 1)
     counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)

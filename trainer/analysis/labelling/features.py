@@ -23,6 +23,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.errors import DamagedDatabaseError, UserError
+from mxd.trainer.inference.units import column_values
 from mxd.trainer.language_model.tokenizer import start_token_name, token_texts
 from mxd.trainer.storage.database.column_types import TOKEN_IDS, unpack_routed
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -84,16 +85,12 @@ class Corpus:
 
 def read_corpus(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizerBase, callbacks: Callbacks) -> Corpus:
     """Read the data for labelling. Raises UserError if the run is not indexed."""
-    density = np.array(
-        session.scalars(
-            select(ExpertRecord.density).where(ExpertRecord.run_id == run.id).order_by(ExpertRecord.expert)
-        ).all()
-    )
+    density_N = column_values(session, run, ExpertRecord.density)
     query = select(SequenceRecord.sequence, SequenceRecord.token_ids).where(SequenceRecord.run_id == run.id)
     rows = session.execute(query.order_by(SequenceRecord.sequence)).all()
     sequence_ids = [row.sequence for row in rows]
     sequences = [np.frombuffer(row.token_ids, TOKEN_IDS).astype(np.int64) for row in rows]
-    if not len(density) or not sequence_ids:
+    if not sequence_ids:
         raise UserError(f"{run.name} is not indexed. Run 'mxd index {run.name}'.")
     lengths = np.array([len(ids) for ids in sequences])
     starts = np.concatenate([[0], lengths.cumsum()])
@@ -124,7 +121,7 @@ def read_corpus(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizer
         examples=TokensByExpert.from_pairs(experts_R, offsets[sequences_R] + positions_R, run.num_experts),
         sample=np.concatenate(tokens),
         active=TokensByExpert.from_pairs(*active_pairs, run.num_experts),
-        density_N=density,
+        density_N=density_N,
     )
 
 
