@@ -147,13 +147,13 @@ def random_experts(
 ) -> list[int]:
     """Random active experts of similar density, with which an expert is compared everywhere.
 
-    They are drawn from the ``NEAREST`` other ones of nearest density, or from ``count`` of them if that is more. Of
-    equal differences, lower numbers come first. The seed and the expert decide which are drawn. The list is shorter if
+    They are drawn from the ``NEAREST`` other ones of nearest density, or from ``2 * count`` if that is more. Of equal
+    differences, lower numbers come first. The seed and the expert decide which are drawn. The list is shorter if
     there are fewer.
     """
     distance_N = np.where(density_N > 0, np.abs(density_N - density_N[expert]), np.inf)
     distance_N[[expert, *avoided]] = np.inf
-    rank = min(max(NEAREST, count), len(distance_N)) - 1
+    rank = min(max(NEAREST, 2 * count), len(distance_N)) - 1
     near_M = np.flatnonzero(distance_N <= np.partition(distance_N, rank)[rank])
     near_M = near_M[np.argsort(distance_N[near_M], kind="stable")][: rank + 1]
     nearest = near_M[np.isfinite(distance_N[near_M])].tolist()

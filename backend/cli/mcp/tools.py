@@ -494,7 +494,7 @@ async def similar_density(
     Raises ToolError if the run has no other active expert.
     """
     density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
-    known, near = {expert: density}, NEAREST + count + len(avoided)
+    known, near = {expert: density}, NEAREST + 2 * count + len(avoided)
     for order, bounds in (("asc", {"min_density": max(density, 1e-9)}), ("desc", {"max_density": density})):
         page = await api.get(f"/runs/{run}/experts", sort="density", order=order, limit=near, **bounds)
         known |= {row["expert"]: row["density"] for row in page["experts"]}
