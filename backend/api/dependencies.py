@@ -12,7 +12,7 @@ import random
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar, cast
@@ -38,7 +38,6 @@ from mxd.backend.queries.coactivation import CoactivationIndex
 from mxd.backend.queries.expert_table import RunCache
 from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Role, Settings, host_name, is_ip_address
-from mxd.trainer.language_model.chat_template import Turn
 from mxd.trainer.storage.database.engine import ConnectionConfig
 from mxd.trainer.storage.database.tables import RunRecord
 
@@ -255,8 +254,3 @@ async def writer(services: ServicesDep) -> AsyncIterator[Engine]:
 WriterDep = Annotated[Engine, Depends(writer, scope="function")]
 RunName = Annotated[str, Path(max_length=200, description="Name of the run.")]
 ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]
-
-
-async def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) -> str:
-    """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer."""
-    return await services.chats.text(run, turns) if turns else text

@@ -2,18 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
-from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mxd.backend.errors import ClientGoneError, answer_to, to_json_bytes
-from mxd.backend.schemas.base import ErrorEvent
+from mxd.backend.errors import answer_to
+from mxd.backend.schemas.base import ErrorEvent, to_json_bytes
 
 log = logging.getLogger(__name__)
 PING = b": ping\n\n"
@@ -126,26 +125,3 @@ def streams(data: Any) -> dict[str, Any]:
         "5XX": {"description": "The server cannot answer now.", **error},
     }
     return {"response_class": EventStreamJson, "responses": responses}
-
-
-Result = TypeVar("Result")
-
-
-async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Await ``work``, cancelled if the client of ``request``, whose body was read, closes its connection: FastAPI does
-    not notify ordinary handlers, so that abandoned requests would occupy the language model."""
-
-    async def disconnected() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGoneError("The client disconnected.")
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)

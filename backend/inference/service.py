@@ -7,14 +7,14 @@ requests. Chats are formatted by templates, which come with language models and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from mxd.backend.errors import BusyError, UnusableRunError
+from mxd.backend.errors import BusyError, ClientGoneError, UnusableRunError
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.worker import Delivery, GenerationEvent, GenerationRequest, ModelWorker
@@ -28,6 +28,8 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks, Steps
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from mxd.backend.inference.worker import Generation
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
@@ -252,6 +254,26 @@ async def in_steps(
             yield reached
 
 
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Await ``work``, cancelled if the client of ``request``, whose body was read, closes its connection: FastAPI does
+    not notify ordinary handlers, so that abandoned requests would occupy the language model."""
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError("The client disconnected.")
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
 WAIT_SECONDS = 10.0
 """Longest wait for other chats. Formatting one takes milliseconds, and is stopped after 5 seconds."""
 
@@ -264,8 +286,10 @@ class ChatFormatter:
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "chats")
 
-    async def text(self, run: str, turns: Sequence[Turn]) -> str:
-        """Return chat turns as text, formatted by the chat template of the run's tokenizer."""
+    async def text(self, run: str, text: str, turns: Sequence[Turn]) -> str:
+        """Return the prompt: chat turns are formatted by the chat template of the run's tokenizer."""
+        if not turns:
+            return text
         loaded = await asyncio.to_thread(self._library.run, run)
         tokenizer = await asyncio.to_thread(lambda: loaded.tokenizer)
         try:

@@ -1,8 +1,10 @@
-"""Base class of the API's bodies, and the error body."""
+"""Base class of the API's bodies, the error body, and bodies as JSON."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
+from starlette.responses import Response
 
 
 class Schema(BaseModel):
@@ -33,3 +35,17 @@ class ErrorEvent(Schema):
 
     event: Literal["error"] = "error"
     error: ErrorBody
+
+
+JSON_TYPE = "application/json"
+
+
+def to_json_bytes(data: Any) -> bytes:
+    """Serialise a schema, or plain data in its shape. NaN and infinities, which JSON lacks, become null."""
+    return to_json(data, inf_nan_mode="null")
+
+
+def json_response(body: Any) -> Response:
+    """Serialise a schema without FastAPI's second validation, or plain data in its shape, which is ten times as fast as
+    thousands of small schemas."""
+    return Response(to_json_bytes(body), media_type=JSON_TYPE)

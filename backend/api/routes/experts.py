@@ -9,12 +9,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import ExpertId, RunName, ServicesDep, WriterDep
-from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress, streams
+from mxd.backend.api.event_stream import EventStream, stream_progress, streams
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import json_response
 from mxd.backend.inference import jobs
-from mxd.backend.inference.service import in_steps
+from mxd.backend.inference.service import cancel_on_disconnect, in_steps
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
@@ -24,6 +23,7 @@ from mxd.backend.queries.expert_page import ExpertQuery, expert_page
 from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
 from mxd.backend.queries.search import SearchText
 from mxd.backend.schemas import experts as bodies
+from mxd.backend.schemas.base import json_response
 from mxd.trainer.analysis.results import ExpertMap
 from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord

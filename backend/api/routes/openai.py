@@ -22,13 +22,15 @@ from starlette.responses import JSONResponse, Response
 
 from mxd.backend import errors
 from mxd.backend.api.dependencies import Services, ServicesDep
-from mxd.backend.api.event_stream import Event, EventStream, cancel_on_disconnect
+from mxd.backend.api.event_stream import Event, EventStream
 from mxd.backend.api.routes.steering import prepared
 from mxd.backend.database.annotations import SessionRecord, sessions_of
 from mxd.backend.database.engine import reading
 from mxd.backend.inference.jobs import CompletionConfig
+from mxd.backend.inference.service import cancel_on_disconnect
 from mxd.backend.queries.runs import aware
 from mxd.backend.schemas import openai as bodies
+from mxd.backend.schemas.base import json_response
 from mxd.backend.schemas.steering import SteeringRequest
 from mxd.trainer.config import Sampling
 from mxd.trainer.errors import UserError
@@ -268,7 +270,7 @@ async def _completed(services: Services, request: CompletionRequest, http: Reque
         return {**head, "choices": choices, "usage": usage}
 
     if not request.stream:
-        return errors.json_response(answer(await cancel_on_disconnect(http, _collected(steps, samples)), texts.usage))
+        return json_response(answer(await cancel_on_disconnect(http, _collected(steps, samples)), texts.usage))
     beginning = await anext(steps)  # errors before the first step become a status code, not an event
 
     async def events() -> AsyncGenerator[Sequence[Event], None]:

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
-from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress
+from mxd.backend.api.dependencies import RunName, Services, ServicesDep
+from mxd.backend.api.event_stream import EventStream, stream_progress
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import json_response
 from mxd.backend.inference import jobs
-from mxd.backend.inference.service import progress_steps
+from mxd.backend.inference.service import cancel_on_disconnect, progress_steps
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.contrasts import read_kinds
 from mxd.backend.queries.experts import known, most_promoted
 from mxd.backend.queries.runs import find_run, options_of
 from mxd.backend.queries.search import passage_result
 from mxd.backend.schemas import routing as bodies
+from mxd.backend.schemas.base import json_response
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.inference.results import Predictions, Routing
@@ -78,7 +78,7 @@ async def computed_on(
     """Run a job on a prompt, once every run is known."""
     await asyncio.to_thread(find_runs, services, runs)
     # Waiting for the language model must not occupy the threads that browsing needs.
-    text = await prompt_text(services, runs[0], request.text, request.turns)
+    text = await services.chats.text(runs[0], request.text, request.turns)
     return await cancel_on_disconnect(http, services.inference.submit(runs, job, text, *args))
 
 
@@ -197,7 +197,7 @@ def expert_name(info: bodies.RoutedExpertInfo) -> str | None:
 async def circuit_config(services: Services, request: bodies.CircuitRequest) -> CircuitConfig:
     """Resolve the settings once every run is known."""
     await asyncio.to_thread(find_runs, services, request.runs)
-    prompt = await prompt_text(services, request.runs[0], request.text, request.turns)
+    prompt = await services.chats.text(request.runs[0], request.text, request.turns)
     return CircuitConfig(prompt=prompt, **request.model_dump(include={"target", "position", "errors", "nodes"}))
 
 

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import Event, Events, EventStream, stream_progress, streams
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import json_response
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.inference.service import in_steps
@@ -19,6 +18,7 @@ from mxd.backend.queries.contrasts import contrast_result, read_texts
 from mxd.backend.queries.report import run_report
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.schemas import comparison as bodies
+from mxd.backend.schemas.base import json_response
 from mxd.backend.schemas.runs import MetricPoint, Report, RunDetail, RunList, RunStatus, StatusChange
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig

@@ -13,11 +13,12 @@ from starlette.responses import FileResponse
 from mxd.backend.api.dependencies import COOKIE, MAX_DOWNLOADS, RunName, ServicesDep, token_from
 from mxd.backend.database.annotations import labels_stamp
 from mxd.backend.database.engine import reading, size_in_bytes
-from mxd.backend.errors import JSON_TYPE, BusyError, NotSignedInError, json_response, to_json_bytes
+from mxd.backend.errors import BusyError, NotSignedInError
 from mxd.backend.export.bundles.pack import pack
 from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.queries.automatic_labels import shown_labels_stamp
 from mxd.backend.queries.runs import count_examples, find_index, find_run
+from mxd.backend.schemas.base import JSON_TYPE, json_response, to_json_bytes
 from mxd.backend.schemas.runs import AccessInfo, Figure, FigureName, Health, SignInRequest
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 

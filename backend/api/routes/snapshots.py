@@ -9,17 +9,17 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
-from mxd.backend.api.event_stream import cancel_on_disconnect
+from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.routes.routing import circuit_config, circuit_experts, expert_infos, expert_name, find_runs
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import json_response
 from mxd.backend.export.attribution_graph import attribution_graph
 from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
 from mxd.backend.inference import jobs
+from mxd.backend.inference.service import cancel_on_disconnect
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas import steering as bodies
+from mxd.backend.schemas.base import json_response
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.inference.results import steering_facts, steering_snapshot
 from mxd.trainer.language_model.chat_template import Turn
@@ -80,7 +80,7 @@ def _expert(services: Services, run: str, request: bodies.ExpertSnapshot) -> Sna
 
 
 async def _routing(services: Services, run: str, request: bodies.RoutingSnapshot, http: Request) -> Snapshot:
-    text = await prompt_text(services, run, request.text, request.turns)
+    text = await services.chats.text(run, request.text, request.turns)
     (routing,) = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text, request.k))
     experts = {each.expert for token in routing.tokens for each in token.experts}
     origin = await asyncio.to_thread(_origin, services, [run], {}, route_command(run, text, request.k))
@@ -132,7 +132,7 @@ def _grid(services: Services, run: str, request: bodies.GridSnapshot) -> Snapsho
 
 async def _steering(services: Services, run: str, request: bodies.SteeringSnapshot) -> Snapshot:
     config = request.request
-    prompt = await prompt_text(services, run, config.prompt, config.turns)
+    prompt = await services.chats.text(run, config.prompt, config.turns)
     own = {name: getattr(config, name) for name in SteeringConfig.model_fields}
     settings = SteeringConfig.model_validate({**own, "prompt": prompt})
     command = steer_command(run, settings)

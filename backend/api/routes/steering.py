@@ -12,18 +12,19 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from mxd.backend.api.dependencies import RunName, Services, ServicesDep, WriterDep, prompt_text
-from mxd.backend.api.event_stream import EventStream, cancel_on_disconnect, stream_progress, stream_steps, streams
+from mxd.backend.api.dependencies import RunName, Services, ServicesDep, WriterDep
+from mxd.backend.api.event_stream import EventStream, stream_progress, stream_steps, streams
 from mxd.backend.api.routes.routing import expert_infos, find_runs
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.annotations import SessionRecord
 from mxd.backend.database.engine import reading
-from mxd.backend.errors import RunNotFoundError, json_response
+from mxd.backend.errors import RunNotFoundError
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import in_steps
+from mxd.backend.inference.service import cancel_on_disconnect, in_steps
 from mxd.backend.queries.runs import aware, find_run, units_of
 from mxd.backend.schemas import steering as bodies
+from mxd.backend.schemas.base import json_response
 from mxd.trainer.analysis.results import EditEffect
 from mxd.trainer.config import SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
@@ -106,7 +107,7 @@ async def prepared(
             return with_medians(session, whole, run), units
 
     request, units = await asyncio.to_thread(resolved)
-    prompt = await prompt_text(services, run, request.prompt, request.turns)
+    prompt = await services.chats.text(run, request.prompt, request.turns)
     settings = {name: getattr(request, name) for name in kind.model_fields}
     return kind(**{**settings, "prompt": prompt}), units
 
@@ -137,7 +138,7 @@ async def _find_config(services: Services, request: bodies.FindRequest) -> tuple
     await asyncio.to_thread(find_runs, services, request.runs)
     prompts = request.prompts
     if request.turns:
-        prompts = (await prompt_text(services, request.runs[0], "", request.turns),)
+        prompts = (await services.chats.text(request.runs[0], "", request.turns),)
     settings = {name: getattr(request, name) for name in FindConfig.model_fields}
     config = FindConfig.from_keywords({**settings, "prompts": prompts}, {})
     return config, await asyncio.to_thread(_every_unit, services, request.runs)

@@ -24,12 +24,13 @@ from starlette.types import Message
 
 from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
-from mxd.backend.errors import BusyError, to_json_bytes
+from mxd.backend.errors import BusyError
 from mxd.backend.inference import jobs, service, worker
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.inference.worker import Delivery, GenerationRequest, ModelWorker
+from mxd.backend.schemas.base import to_json_bytes
 from mxd.backend.schemas.steering import SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis import effects
