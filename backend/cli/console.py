@@ -161,13 +161,11 @@ def write_output(path: Path, content: str) -> None:
     atomic_write(path, content)
 
 
-@contextmanager
-def existing_database(settings: Settings) -> Iterator[Engine]:
+def existing_database(settings: Settings) -> AbstractContextManager[Engine]:
     """Open the database of the settings; a missing one is not created."""
     from mxd.backend.database.engine import opened
 
-    with opened(existing_url(settings)) as database:
-        yield database
+    return opened(existing_url(settings))
 
 
 def existing_url(settings: Settings) -> str:
