@@ -28,7 +28,6 @@ from typing import Any, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.export.static_site.write import write_site
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.examples import described, stored_examples
 from mxd.backend.queries.experts import known, rows_of
@@ -352,6 +351,8 @@ def export_run(
     """Export every expert of an indexed run to a new or empty folder, atomically. Returns their number. ``model_id``
     and ``source_set`` are Neuronpedia's names of the language model and of the set of features. Defaults: the last part
     of the model's name here, and the run's name."""
+    from mxd.backend.export.static_site.write import write_site  # imports PyTorch
+
     check_empty_folder(folder)
     record = find_run(session, run.name)
     exported = Exported(record, find_index(session, record), Vocabulary(run.tokenizer))

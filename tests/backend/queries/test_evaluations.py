@@ -27,7 +27,7 @@ from mxd.backend.plots import figures
 from mxd.backend.plots.report import report
 from mxd.backend.queries.commands import commands, fit, train_again_command
 from mxd.backend.queries.evaluations import loss_difference
-from mxd.backend.queries.outcomes import COMPARED, RECOVERED, Compared, Evidence, questions
+from mxd.backend.queries.outcomes import COMPARED, MEANS_OVER_EXPERTS, RECOVERED, Compared, Evidence, questions
 from mxd.backend.queries.outcomes import _sentence as sentence_of_answers
 from mxd.backend.queries.probes import roc_auc_interval
 from mxd.backend.queries.report import _sentence, _table
@@ -49,6 +49,7 @@ from mxd.trainer.config import (
 from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.config.base import RETIRED
 from mxd.trainer.evaluation.evaluate import Evaluator, evaluate, evaluate_layer_by_layer, write_evaluation
+from mxd.trainer.evaluation.evaluation_metrics import METRICS
 from mxd.trainer.evaluation.probing import probe
 from mxd.trainer.evaluation.steering import evaluate_steering
 from mxd.trainer.storage.database.open import sqlite_url, writing
@@ -158,12 +159,16 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     assert all(numbers[key]["low"] <= numbers[key]["value"] <= numbers[key]["high"] for key in greedy)
     assert all(numbers[key]["low"] < numbers[key]["high"] for key in greedy)
     assert metrics.keys() >= {"dead_share", "normalized_rank", "mixing_variation"}
-    assert {"dead_in_index"} == rows(seen, "first", "verdict").keys() & {"dead_share", "dead_in_index"}
     baselines = [key for key, metric in metrics.items() if metric["is_baseline"]]
     assert baselines == ["loss_increase_zeroed", "loss_increase_mean_ablated", "loss_increase_frozen"]
     for key in ("verdict", "health", "faithfulness", "frontier"):
         missing = next(one for one in chapter(seen, "bare", key) if one["figure"] is None)
         assert "mxd evaluate bare --dataset" in missing["commands"][0]
+
+
+def test_a_key_of_a_report_has_one_meaning() -> None:
+    keys = [metric.key for metric in (*METRICS, *MEANS_OVER_EXPERTS)]
+    assert len(keys) == len(set(keys))
 
 
 def difference(seen: TestClient, one: str, other: str) -> Any:
