@@ -403,7 +403,7 @@ def test_every_metric_with_a_better_end_and_an_interval_is_counted() -> None:
     record = RunRecord(name="own", method="mxd", layer=1, k=4)
     other = RunRecord(name="other", method="transcoder", layer=1, k=4)
     compared = [metric for metric in COMPARED if metric.better and metric.key not in (RECOVERED, "loss_increase")]
-    assert {"kl", "normalized_mse", "label_score", "token_entropy", "dead_share"} == {each.key for each in compared}
+    assert {"kl", "normalized_mse", "label_score", "token_entropy", "dead_in_index"} == {each.key for each in compared}
     measured = {metric.key: {"value": 1.0, "low": 0.7, "high": 1.4} for metric in compared}
     worse = {metric.key: {"value": 3.0, "low": 2.6, "high": 3.3} for metric in compared}
     evidence = Evidence(cast("Any", None), Compared(record, {}, measured), [Compared(other, {}, worse)], None)
