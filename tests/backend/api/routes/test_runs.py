@@ -20,11 +20,11 @@ from sqlalchemy.orm import Session
 from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import MAX_DOWNLOADS
 from mxd.backend.api.event_stream import Event
-from mxd.backend.api.routes import runs, snapshots
+from mxd.backend.api.routes import runs
 from mxd.backend.cli.parser import command_from
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import InferenceService, in_steps
+from mxd.backend.inference.service import ChatFormatter, InferenceService, in_steps
 from mxd.backend.settings import Settings
 from mxd.trainer.config import ContrastConfig
 from mxd.trainer.storage.database.tables import RunRecord
@@ -235,7 +235,7 @@ def test_chats_have_no_template_and_their_own_histories(
     async def template(*_: object) -> str:
         return "<|im_start|>user\nthe fox<|im_end|>\n<|im_start|>assistant\n"
 
-    monkeypatch.setattr(snapshots, "prompt_text", template)
+    monkeypatch.setattr(ChatFormatter, "text", template)
     token = {"id": 5, "text": "runs", "delta_log_probability": 0.0}
     asked, again = {"role": "user", "text": "the fox"}, {"role": "user", "text": "and then"}
     steered, original = ([asked, {"role": "assistant", "text": text}, again] for text in ("a poem", "a report"))
