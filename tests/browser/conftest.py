@@ -51,8 +51,6 @@ QUIET = ("--no-first-run", *(f"--disable-{feature}" for feature in DISABLED))
 
 OpenPage = Callable[..., Page]
 """Opens a page in a context of its own; takes what Playwright's ``new_context`` takes."""
-
-
 GIVEN_UP = "net::ERR_ABORTED"
 """How a request ends that the page itself has ended: by leaving, or by stopping a generation."""
 

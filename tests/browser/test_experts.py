@@ -215,8 +215,6 @@ def test_words_a_passage_and_one_of_its_tokens_find_experts(page: Page) -> None:
 
 
 PASSAGE = "He said: me gusta el libro. Then he went home."
-
-
 EXPERTS = (DECIMAL_POINT, CLOSING_TAG, BRACKET)
 
 

@@ -65,8 +65,6 @@ PLACES = {
     "glossary": Place("/glossary#density", lambda page: page.get_by_text("A dead expert is never active.")),
     "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="Page not found")),
 }
-
-
 HIDDEN_WORDS = """() => {
     const paper = getComputedStyle(document.body).backgroundColor;
     const words = [...document.querySelectorAll(".plot svg text")];

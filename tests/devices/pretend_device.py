@@ -68,8 +68,6 @@ WAIT = {
     aten.unique_dim.default,
 }
 """Operations that return a number, or a tensor whose size depends on the values."""
-
-
 BELOW_DISPATCH = (
     aten._copy_from.default,
     aten._efficientzerotensor.default,

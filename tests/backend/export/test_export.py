@@ -168,8 +168,6 @@ def test_invalid_exports_are_rejected(data: Path, capsys: pytest.CaptureFixture[
 
 
 REQUIRED = {"node_id", "feature", "layer", "ctx_idx", "feature_type", "jsNodeId", "clerp"}
-
-
 AGREEMENT = Agreement(2, None, 1.0, None, 0.5)
 CHECK = CircuitCheck(
     measured=(None, -2.5, 0.8), edges=(-2.5, 0.8, -0.4), left_top_k=(False, False, False),

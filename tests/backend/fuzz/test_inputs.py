@@ -81,8 +81,6 @@ NAMES = st.sampled_from(
 )
 JSON = b'{"json": true, "tokens": [1, {"a": null}], "device": "cpu"}'
 TOML = b'json = true\ntokens = "5M"\n[table]\nname = [1, 2.5, "three"]\ndate = 2026-11-21T10:00:00Z\n'
-
-
 ARGUMENTS = {"runs": (), "evaluate": ("nobody", "--dataset", "none.txt"), "report": (), "doctor": ("--port", "0")}
 
 

@@ -100,8 +100,6 @@ def test_outline_of_a_missing_or_unsupported_config(tmp_path: Path) -> None:
 
 UP = "model.layers.1.mlp.up_proj.weight"
 Weights = dict[str, torch.Tensor]
-
-
 DAMAGES: list[tuple[Callable[[Weights], object], str]] = [
     (lambda weights: weights.pop(UP), "missing from the files"),
     (lambda weights: weights.update({UP: weights[UP].T.contiguous()}), "of another shape than the config says"),
