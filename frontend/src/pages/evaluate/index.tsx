@@ -62,27 +62,27 @@ function Fold({ id, names = [], title, note, children }: FoldProps) {
   );
 }
 
-/** The part whose beginning was scrolled past last; at the end of the page, the one that the address names. */
+/** The part whose beginning was scrolled past last, or the one that the address names if its beginning is on screen. */
 function useActivePart(keys: readonly string[]): string | undefined {
   const [active, setActive] = useState(keys[0]);
   const joined = keys.join(" ");
   const named = useLocation().hash.slice(1);
   useEffect(() => {
     const update = () => {
-      const isAtEnd = window.scrollY + window.innerHeight > document.documentElement.scrollHeight - 2;
-      if (isAtEnd && joined.split(" ").includes(named)) {
-        setActive(named);
-        return;
-      }
-      const above = joined.split(" ").filter((key) => {
-        const top = document.getElementById(key)?.getBoundingClientRect().top;
-        return top !== undefined && top < window.innerHeight / 3;
-      });
-      setActive(above.at(-1) ?? joined.split(" ")[0]);
+      const keys = joined.split(" ");
+      const topOf = (key: string) => document.getElementById(key)?.getBoundingClientRect().top ?? Infinity;
+      const above = keys.filter((key) => topOf(key) < window.innerHeight / 3);
+      // A short part that was asked for is at the top with the next one below it.
+      setActive(above.includes(named) && topOf(named) > 0 ? named : (above.at(-1) ?? keys[0]));
     };
-    update();
+    // What loads moves the parts without scrolling.
+    const resized = new ResizeObserver(update);
+    resized.observe(document.body);
     window.addEventListener("scroll", update, { passive: true });
-    return () => window.removeEventListener("scroll", update);
+    return () => {
+      resized.disconnect();
+      window.removeEventListener("scroll", update);
+    };
   }, [joined, named]);
   return active;
 }
