@@ -77,7 +77,6 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
         ),
         **{name: getattr(run, name) for name in ("input_width", "output_width", "context_length", "error")},
         resume_command=resume_command(run.name, run.config.get("parents", ())),
-        train_again_command=train_again_command(run.config),
         index_text=index.text if index else None,
         config=flatten(run.config),
         metrics=tuple(map(MetricPoint.of, metrics)),
@@ -195,6 +194,7 @@ def _summary(
         "indexed_tokens": index.tokens if index else None,
         "active_experts": index.active_experts if index else None,
         "index_command": index_command(run),
+        "train_again_command": train_again_command(run.config),
         "routing_warning": warning,
     }
     return RunSummary(**stored | computed | evaluated)

@@ -112,6 +112,8 @@ class RunSummary(Schema):
     """Number of experts active on at least one indexed token; null if not indexed."""
     index_command: str
     """Command that indexes the run on its training text."""
+    train_again_command: str | None
+    """Command that trains the run with another seed; null if training did not make it."""
     routing_share: float | None
     """Routing share of the newest evaluation; null if not evaluated."""
     strict_routing_share: float | None
@@ -143,8 +145,6 @@ class RunDetail(Schema):
     """Error message of a failed run."""
     resume_command: str
     """Command that resumes training."""
-    train_again_command: str | None
-    """Command that trains the run with another seed; null if training did not make it."""
     index_text: str | None
     """Indexed dataset; null if not indexed."""
     config: dict[str, str | int | float | bool | None]

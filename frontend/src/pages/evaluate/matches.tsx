@@ -199,7 +199,6 @@ function MatchedExperts({ one, other }: { readonly one: RunSummary; readonly oth
 
 export function Matches({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(PARAMS);
-  const again = useQuery(runQuery(run.name)).data?.train_again_command;
   // Runs of the same MLP come first.
   const isSameMlp = (other: RunSummary) => other.language_model === run.language_model && other.layer === run.layer;
   const others = useCurrentRun()
@@ -210,7 +209,7 @@ export function Matches({ run }: { readonly run: RunSummary }) {
     return (
       <EmptyState title="Only one run">
         Train a second run with another seed, K or method, and compare what changes.
-        {again != null && <Command text={again} />}
+        {run.train_again_command !== null && <Command text={run.train_again_command} />}
       </EmptyState>
     );
   return (

@@ -5,7 +5,7 @@ import "./runs.css";
 import { useQuery } from "@tanstack/react-query";
 import { Fragment } from "react";
 
-import { runQuery, runsQuery } from "@/api/queries";
+import { runsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { shortSource } from "@/components/runs/run-labels";
@@ -34,6 +34,7 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
   const finished = runs.filter(({ status }) => status === "finished");
   const unevaluated = ofFirstModel(finished.filter(({ held_out: heldOut }) => heldOut === null));
   const unindexed = finished.find(({ indexed_tokens: tokens }) => tokens === null);
+  const trained = runs.find(({ train_again_command: command }) => command !== null);
   return [
     ...(unevaluated.length === 0
       ? []
@@ -53,28 +54,23 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
             command: unindexed.index_command,
           },
         ]),
-  ];
-}
-
-/** The same run with another seed. */
-function useAnotherSeed(run: RunSummary | undefined): readonly Step[] {
-  const detail = useQuery({ ...runQuery(run?.name ?? ""), enabled: run !== undefined }).data;
-  if (run === undefined || detail?.train_again_command == null) return [];
-  return [
-    {
-      title: "Train another run",
-      text: `The command trains ${run.name} with another seed, which shows how much results vary. It reads ${shortSource(run.text)}; name your own text if you do not have this file.`,
-      command: detail.train_again_command,
-    },
+    ...(trained?.train_again_command == null
+      ? []
+      : [
+          {
+            title: "Train another run",
+            text: `The command trains ${trained.name} with another seed, which shows how much results vary. It reads ${shortSource(trained.text)}; name your own text if you do not have this file.`,
+            command: trained.train_again_command,
+          },
+        ]),
   ];
 }
 
 /** What the runs lack, with the commands for it. */
 function NextSteps({ runs }: { readonly runs: readonly RunSummary[] }) {
-  const trained = runs.find(({ origin }) => origin === null);
   return (
     <section className="runs-next" aria-label="Next steps">
-      {[...steps(runs), ...useAnotherSeed(trained)].map(({ title, text, command }) => (
+      {steps(runs).map(({ title, text, command }) => (
         <div key={title}>
           <h2>{title}</h2>
           <p className="ink2">{text}</p>

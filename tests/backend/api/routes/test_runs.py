@@ -47,8 +47,8 @@ def test_the_newest_run_is_first_and_details_have_settings_metrics_and_the_resum
     assert [point["step"] for point in detail["metrics"]] == [50, 100, 150]
     assert detail["resume_command"] == "mxd train --name first --resume"
     assert detail["run"]["index_command"].startswith("mxd index first --dataset ")
-    for command in (detail["train_again_command"], detail["run"]["index_command"]):
-        command_from(shlex.split(command)[1:])
+    for name in ("train_again_command", "index_command"):
+        command_from(shlex.split(detail["run"][name])[1:])
 
 
 def test_a_run_without_a_process_is_stopped(client: TestClient, made_up: Path) -> None:
