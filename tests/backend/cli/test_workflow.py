@@ -186,7 +186,7 @@ def test_interrupted_commands_leave_no_partial_results(fitted: World, tmp_path: 
     assert checkpoints(folder) == {"checkpoint-448", "checkpoint-500"}, "the last one, and the one before it"
 
 
-START, TEXT = "!", "the old fox"
+START, TEXT = "!", "the red fox"  # what the model continues it with is a whole character
 
 
 @pytest.fixture(scope="module")
