@@ -188,3 +188,52 @@ def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage,
     expect(page.get_by_role("region", name="Writes")).to_contain_text(re.compile(r"on \d+ of its strongest"))
     settle(page)
     assert page.evaluate(POSITIONS) == before
+
+
+VISITED = ("steering", "chat", "strength", "sessions", "routing", "circuits", "experts", "search", "runs")
+
+
+def test_the_styles_of_one_page_change_no_other(open_page: OpenPage) -> None:
+    """The style sheets of the pages that were opened stay for the whole visit."""
+    page = open_page()
+    page.goto(f"/glossary?run={RUN}")
+    settle(page)
+    views = {"chat": "steering", "strength": "steering", "sessions": "steering", "circuits": "routing"}
+
+    def go(place: str) -> None:
+        page.locator(f'nav a[href^="/{place}"]').first.click()
+        expect(page).to_have_url(re.compile(f"/{place}"))
+        expect(page.locator("main h1, main h2").first).to_be_attached()
+        settle(page)
+
+    for place in VISITED:
+        if views.get(place, place) != place and page.locator(f'nav a[href^="/{place}"]').count() == 0:
+            go(views[place])
+        go(place)
+        if place == "steering":  # the field of an empty tray, with its icon before the words
+            icon, field = (
+                box.evaluate("box => box.getBoundingClientRect().y + box.getBoundingClientRect().height / 2")
+                for box in (page.locator(".add-expert svg"), page.get_by_label("Add an expert"))
+            )
+            assert abs(icon - field) <= 2
+    page.get_by_role("link", name=RUN, exact=True).first.click()
+    expect(page.get_by_role("heading", name=RUN)).to_be_visible()
+    compare_with_reload(page)
+    go("evaluate")
+    expect(page.get_by_role("region", name="Metrics by run")).to_be_visible()
+    compare_with_reload(page)
+
+
+def compare_with_reload(page: Page) -> None:
+    """Compare the places of the page's parts with those in a visit that begins here."""
+
+    def places() -> object:
+        page.wait_for_load_state("networkidle")
+        settle(page)
+        page.locator("main").evaluate(AT_REST)
+        return page.evaluate(POSITIONS)
+
+    before = places()
+    page.reload()
+    expect(page.locator("main section").first).to_be_visible()
+    assert before == places()

@@ -30,7 +30,7 @@ function Examples({ hit, result }: { readonly hit: ContrastHit; readonly result:
   return (
     <div className="stack contrast-examples">
       {sides.map(({ side, text, examples, units, density }) => (
-        <section key={side} className="group" aria-label={`Examples in ${side}: ${text.name}`}>
+        <section key={side} aria-label={`Examples in ${side}: ${text.name}`}>
           <header className="row wrap">
             <h2>
               {text.name === side ? `Text ${side}` : `${side}: ${text.name}`}{" "}
@@ -153,7 +153,7 @@ function Summary({ result, numExperts }: { readonly result: ContrastResult; read
     `${formatPlural(units, unit)}, ${formatCount(tokens)} tokens`;
   return (
     <div className="contrast-summary">
-      <p className="verdict">
+      <p>
         Of {formatCount(tested)} tested experts, {formatCount(result.found_a)} are active more often in{" "}
         {textName("A", a)} and {formatCount(result.found_b)} in {textName("B", b)}, with a{" "}
         <Term id="q_value">false discovery rate</Term> of 5 %.

@@ -224,7 +224,7 @@ export function Settings({ run, state: { params, setParams, request }, text, tok
   return (
     <div className="steering-settings">
       <CollapsibleSection title="Sampling" summary={describeSampling(params)}>
-        <div className="settings">
+        <div className="setting-grid">
           {SETTING_NAMES.map((name) => (
             <NumberField key={name} name={name} {...props} />
           ))}
