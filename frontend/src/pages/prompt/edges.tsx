@@ -1,4 +1,4 @@
-/** Curves between boxes of a table, drawn behind them, and where an arrow key leads from one. */
+/** Arrows between boxes of a table, and where an arrow key leads from one. */
 
 import "./edges.css";
 
@@ -48,14 +48,24 @@ export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
       {edges.map(({ from, to, isUp, size, isNear }) => {
         const [start, end] = [places.get(from), places.get(to)];
         if (start === undefined || end === undefined) return null;
-        const bend = Math.max(14, Math.abs(start.top - end.bottom) * 0.45);
+        // Arrows of one column are beside each other.
+        const shift = start.x === end.x ? Math.min(30, (start.top - end.bottom) / 8) : 0;
+        const [x, endX] = [start.x + shift, end.x + shift];
+        const width = WIDTH.min + WIDTH.more * Math.sqrt(size);
+        const head = Math.min(5 + 1.7 * width, 0.6 * Math.abs(start.top - end.bottom));
+        const tail = end.bottom + head;
+        const bend = Math.max(14, Math.abs(start.top - tail) * 0.45);
         return (
-          <path
-            key={`${from}-${to}`}
-            d={`M${start.x} ${start.top}C${start.x} ${start.top - bend} ${end.x} ${end.bottom + bend} ${end.x} ${end.bottom}`}
-            className={`${isUp ? "up" : "down"}${isNear ? " near" : ""}`}
-            strokeWidth={WIDTH.min + WIDTH.more * Math.sqrt(size)}
-          />
+          <g key={`${from}-${to}`} className={`${isUp ? "up" : "down"}${isNear ? " near" : ""}`}>
+            <path
+              d={`M${x} ${start.top}C${x} ${start.top - bend} ${endX} ${tail + bend} ${endX} ${tail}`}
+              {...{ fill: "none", stroke: "currentColor", strokeWidth: width }}
+            />
+            <polygon
+              fill="currentColor"
+              points={`${endX - head / 2},${tail} ${endX + head / 2},${tail} ${endX},${end.bottom}`}
+            />
+          </g>
         );
       })}
     </svg>

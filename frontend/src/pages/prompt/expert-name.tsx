@@ -7,6 +7,13 @@ import type { RoutedExpertInfo } from "@/api/types";
 /** A limit such as `English: `, which takes the room of the words that follow. */
 const LIMIT = /^\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*: /u;
 
+/** Words that say little by themselves. */
+export const FUNCTION_WORDS = new Set(
+  "a an the and or but nor if of to in on at for with from by as into than then that this these those there it its i me my he him his she her they them their we us our you your who which what when where is are was were be been being am do does did has have had having will would can could shall should may might must not no so very just also all any some such".split(
+    " ",
+  ),
+);
+
 export type NamedInfo = Pick<RoutedExpertInfo, "label" | "automatic" | "top_tokens">;
 
 /** The label, else the automatic one, else the token on which the expert fires most often. */

@@ -6,7 +6,7 @@ import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 import { isWholeWord } from "@/components/tokens/token-chip";
 import { CIRCUIT_LIMITS } from "@/lib/text/glossary";
 import { visibleText } from "@/lib/text/token-text";
-import type { NamedInfo } from "@/pages/prompt/expert-name";
+import { FUNCTION_WORDS, type NamedInfo } from "@/pages/prompt/expert-name";
 import { layersParam } from "@/pages/prompt/routing/routing-params";
 
 export const MOST_PROBABLE: CircuitTarget = { kind: "token", token: null };
@@ -59,12 +59,6 @@ export const CIRCUIT_PARAMS = {
 
 const isWord = (text: string) => /[\p{L}\p{N}]/u.test(text);
 
-/** Words that say little by themselves. */
-const FUNCTION_WORDS = new Set(
-  "a an the and or but nor if of to in on at for with from by as into than then that this these those there it its i me my he him his she her they them their we us our you your who which what when where is are was were be been being am do does did has have had having will would can could shall should may might must not no so very just also all any some such".split(
-    " ",
-  ),
-);
 /** A word with a meaning of its own, and no part of one. */
 const isContent = (text: string) => isWholeWord(text) && !FUNCTION_WORDS.has(text.trim().toLowerCase());
 /** Least probability of such a word that is explained in place of a function word, relative to that one's. */

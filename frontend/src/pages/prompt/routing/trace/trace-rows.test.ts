@@ -7,7 +7,9 @@ import {
   CELL,
   cellWidth,
   controlsOf,
-  joinedSides,
+  expertsByLayer,
+  headlineOf,
+  isRepeat,
   leadCells,
   percentOf,
   readCells,
@@ -84,9 +86,25 @@ test("a cell feeds later layers on its own token and after it; small changes are
   expect(strongestFed(cells, { run: "late", position: 1, expert: 2 }, [-0.5, 9])).toEqual([]);
 });
 
+const SOURCE = {
+  info,
+  run: "early",
+  layer: 0,
+  position: 1,
+  expert: 4,
+  activation: 1,
+  specific: 1,
+  trust: 0.8,
+  name: "“drink”",
+};
+const cellOf = (name: string, trust: number, position = 1) => ({
+  ...SOURCE,
+  ...{ run: "late", layer: 5, name, trust, position },
+});
+
 test("the change to tell of is large, of an expert with a clear name, and of another word than the source's", () => {
   const fed = (name: string, share: number, trust: number) => ({
-    ...{ run: "late", position: 1, expert: 1, change: share, share, name, trust },
+    ...{ ...cellOf(name, trust), change: share, share },
   });
   const all = [fed("“old”", 0.5, 0.9), fed("“woman”", 0.3, 0.1), fed("“lady”", -0.2, 0.6)];
   expect(toldOf(all, "“ancient” or “old”")?.name).toBe("“lady”");
@@ -102,32 +120,62 @@ test.each([
   expect(percentOf(share)).toBe(text);
 });
 
-test("neighbouring cells of one expert, or of one clear name, are one box", () => {
-  const of = (run: string, ...experts: readonly number[]) =>
+test("a name is repeated if it stands on the left or below", () => {
+  const of = (run: string, ...names: readonly number[]) =>
     ({
       run,
-      tokens: experts.map((expert, id) => ({ id, text: " x", experts: [{ expert, activation: 1, share: 1 }] })),
-      experts: Object.fromEntries(experts.map((expert) => [expert, { ...info, label: `name ${expert % 10}` }])),
+      tokens: names.map((expert, id) => ({ id, text: " x", experts: [{ expert, activation: 1, share: 1 }] })),
+      experts: Object.fromEntries(names.map((expert) => [expert, { ...info, label: `name ${expert % 10}` }])),
     }) as unknown as RunRouting;
   const [late, early] = [of("late", 1, 1, 3), of("early", 11, 2, 13)];
   const columns = heatColumns(late, true);
   const layers = traceLayers([late, early], RUNS, columns, 100);
-  const joined = layers.map((_, layer) =>
-    columns.map((_column, column) => joinedSides(layers, columns, layer, column)),
-  );
-  expect(joined).toEqual([
-    ["right", "left", "below"],
-    [undefined, undefined, "above"],
+  const repeated = layers.map((_, layer) => columns.map((_column, column) => isRepeat(layers, columns, layer, column)));
+  expect(repeated).toEqual([
+    [true, true, true],
+    [false, false, false],
   ]);
 });
 
+test.each([
+  ["the largest rise", [cellOf("“sugar”", 0.5), cellOf("“water”", 0.5)], [-0.1, -0.2], "“water”"],
+  ["a rise rather than a larger fall", [cellOf("“sugar”", 0.5), cellOf("“water”", 0.5)], [-0.1, 0.9], "“sugar”"],
+  ["no weak name", [cellOf("“sugar”", 0.5), cellOf("“water”", 0)], [-0.1, -0.9], "“sugar”"],
+  ["no function word", [cellOf("“sugar”", 0.5), cellOf("“the” or “his”", 0.9)], [-0.1, -0.9], "“sugar”"],
+  ["no word after a cell without one", [cellOf("Line breaks after “):”", 0.9)], [-0.9], undefined],
+  ["no form of the same word", [cellOf("“sugar”", 0.5), cellOf("“drinks” or “tea”", 0.9)], [-0.1, -0.9], "“sugar”"],
+  ["rather one on another token", [cellOf("“sugar”", 0.5), cellOf("“water”", 0.5, 2)], [-0.15, -0.1], "“water”"],
+  ["words without quotation marks", [cellOf("Fires in instructions", 1)], [-0.1], "Fires in instructions"],
+  ["no small rise", [cellOf("“sugar”", 0.5)], [-0.009], undefined],
+])("a headline tells of %s", (_, cells, changes, name) => {
+  const found = headlineOf([SOURCE, ...cells], [SOURCE], [[-1, ...changes]]);
+  expect(found?.told.name).toBe(name);
+  expect(found?.fed.length).toBe(name === undefined ? undefined : 1);
+});
+
+test("the experts of each layer are ablated together, without layers that have none", () => {
+  const layers = traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, false), 100);
+  const groups = expertsByLayer(layers, [EARLY, LATE], 1);
+  expect(groups.map((group) => [group[0]?.layer, group.map(({ expert }) => expert)])).toEqual([
+    [5, [9, 1, 2, 3]],
+    [0, [4]],
+  ]);
+  expect(expertsByLayer(layers, [EARLY, LATE], 0)).toEqual([]);
+});
+
 test("a change is compared with that of other experts of the token", () => {
-  expect(controlsOf([EARLY, LATE], { run: "late", position: 1, expert: 2 })).toEqual([9, 1, 3]);
+  const controls = controlsOf([EARLY, LATE], { run: "late", position: 1, expert: 2 });
+  expect(controls.map((group) => group.map(({ expert }) => expert))).toEqual([[9], [1], [3]]);
   expect(controlsOf([EARLY], { run: "early", position: 1, expert: 4 })).toEqual([]);
 });
 
-test("the cell that feeds most is looked for below the last layer", () => {
-  const cells = readCells(traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, false), 100));
-  expect(leadCells(cells).map(({ run }) => run)).toEqual(["early"]);
-  expect(leadCells(readCells(traceLayers([LATE], RUNS, heatColumns(LATE, false), 100)))).toEqual([]);
+test("a headline's cell is looked for below the last layer, among trusted names with a subject", () => {
+  const early = routing("early", [[4, 1]]);
+  const named = (label: string | null) => ({ ...early, experts: { 4: { ...info, label } } }) as unknown as RunRouting;
+  const leads = (...routings: readonly RunRouting[]) =>
+    leadCells(readCells(traceLayers(routings, RUNS, heatColumns(LATE, false), 100))).map(({ run }) => run);
+  expect(leads(named("Water"), LATE)).toEqual(["early"]);
+  expect(leads(named(null), LATE)).toEqual([]);
+  expect(leads(named("“the”"), LATE)).toEqual([]);
+  expect(leads(LATE)).toEqual([]);
 });

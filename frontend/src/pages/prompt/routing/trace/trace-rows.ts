@@ -2,7 +2,7 @@
 
 import type { RunRouting, RunSummary } from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
-import { expertName, trustOf } from "@/pages/prompt/expert-name";
+import { expertName, FUNCTION_WORDS, trustOf } from "@/pages/prompt/expert-name";
 import {
   type Column,
   filterByDensity,
@@ -97,47 +97,53 @@ export function cellWidth(available: number, tokens: number, min: number): numbe
 /** What names a cell in the table and its curves. */
 export const cellKey = ({ run, position }: Pick<TracedCell, "run" | "position">) => `${run} ${position}`;
 
-/**
- * The sides on which a cell is one box with its neighbour, such as `left right`: one expert on tokens that follow each
- * other, else experts of layers that follow each other with one clear name.
- */
-export function joinedSides(layers: readonly TraceLayer[], columns: readonly Column[], layer: number, column: number) {
-  const at = (down: number, right: number) =>
-    layers[layer + down]?.tokens.get(columns[column + right]?.position ?? -1)?.[0]?.row;
-  const isOne = (a: HeatRow | undefined, b: HeatRow | undefined) => a !== undefined && a.expert === b?.expert;
-  const isWide = (down: number) => [-1, 1].some((right) => isOne(at(down, 0), at(down, right)));
-  const isNamesake = (down: number) => {
-    const [here, other] = [at(0, 0), at(down, 0)];
-    const isClear = here !== undefined && other !== undefined && trustOf(here.info) > 0;
-    return isClear && expertName(here.info) === expertName(other.info) && !isWide(0) && !isWide(down);
-  };
-  const left = isOne(at(0, 0), at(0, -1));
-  const sides = { left, right: isOne(at(0, 0), at(0, 1)), above: isNamesake(-1), below: isNamesake(1) };
-  const joined = Object.entries(sides).flatMap(([side, isJoined]) => (isJoined ? [side] : []));
-  return joined.length === 0 ? undefined : joined.join(" ");
+/** Whether a cell's name stands beside it already: in the cell on its left, or in the one below. */
+export function isRepeat(layers: readonly TraceLayer[], columns: readonly Column[], layer: number, column: number) {
+  const [name, ...beside] = [[0, 0] as const, [0, 1] as const, [1, 0] as const].map(([down, left]) => {
+    const first = layers[layer + down]?.tokens.get(columns[column - left]?.position ?? -1)?.[0];
+    return first && expertName(first.row.info);
+  });
+  return name !== undefined && beside.includes(name);
+}
+
+/** A cell with its strongest expert. */
+export interface ReadCell extends TracedCell {
+  readonly layer: number;
+  readonly info: HeatRow["info"];
+  readonly name: string;
+  /** How well the name describes the expert, from 0 to 1. */
+  readonly trust: number;
+  readonly activation: number;
+  /** Share × rarity. */
+  readonly specific: number;
 }
 
 /** A cell, and what the chosen expert adds to its activation. */
-export interface Fed extends TracedCell {
+export interface Fed extends ReadCell {
   readonly change: number;
   /** Relative to the cell's activation. */
   readonly share: number;
-  readonly name: string;
-  /** How well the name of the cell's expert describes it, from 0 to 1. */
-  readonly trust: number;
 }
 
-const wordsOf = (name: string): readonly string[] => name.toLowerCase().match(/\p{L}{3,}/gu) ?? [];
+/** The content words of a name by their first letters: the quoted ones, if it quotes some. */
+function subjectsOf(name: string): readonly string[] {
+  const quoted = [...name.matchAll(/“([^”]+)”/g)].map(([, words]) => words).join(" ");
+  const words = (quoted || name).toLowerCase().match(/\p{L}{3,}|\p{Lo}+/gu) ?? [];
+  return words.filter((word) => !FUNCTION_WORDS.has(word)).map((word) => word.slice(0, 4));
+}
 
-/** Whether two names share a word: that one of these experts raises the other is no surprise. */
-export const isTrivial = (a: string, b: string) => wordsOf(a).some((word) => wordsOf(b).includes(word));
+/** Whether two names share a subject: that one of these experts raises the other is no surprise. */
+const isTrivial = (a: string, b: string) => subjectsOf(a).some((word) => subjectsOf(b).includes(word));
+
+/** Whether a name is trusted and has a subject. */
+const isTellable = ({ name, trust }: ReadCell) => trust > 0 && subjectsOf(name).length > 0;
 
 /** The change to tell of: the largest one × trust in its expert's name, else the largest one; trivial ones come last. */
 export function toldOf(fed: readonly Fed[], source: string): Fed | undefined {
   const surprising = fed.filter(({ name }) => !isTrivial(name, source));
   const size = ({ share, trust }: Fed) => Math.abs(share) * trust;
-  const [best] = surprising.toSorted((a, b) => size(b) - size(a));
-  return best !== undefined && best.trust > 0 ? best : (surprising[0] ?? fed[0]);
+  const [best] = surprising.filter(isTellable).toSorted((a, b) => size(b) - size(a));
+  return best ?? surprising[0] ?? fed[0];
 }
 
 /** For example `7.6 %`, of the cell's activation. */
@@ -148,67 +154,97 @@ export const percentOf = (share: number) =>
 const MAX_FED = 12;
 const MIN_SHARE = 0.001;
 const MIN_OF_LARGEST = 0.2;
-/** The server's limit of cells that are read; cells among which the one that feeds most is looked for. */
+/** The smallest rise that a headline tells of. */
+const MIN_TOLD = 0.01;
+/** The server's limits of cells that are read and of experts that are ablated together. */
 const MAX_READ = 1024;
+const MAX_TOGETHER = 64;
+/** Cells among which that of a headline is looked for. */
 const MAX_LEADS = 24;
 /** Longer texts would be ablated too slowly. */
 const MAX_LED_TOKENS = 64;
 
-interface ReadCell extends TracedCell, Pick<Fed, "name" | "trust"> {
-  readonly layer: number;
-  readonly activation: number;
-  /** Share × rarity. */
-  readonly specific: number;
-}
-
-/** The strongest expert of each layer and token, with its activation. */
+/** The strongest expert of each layer and token. */
 export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>
   layers
     .flatMap(({ run, layer, tokens }) =>
       [...tokens].flatMap(([position, [first]]): readonly ReadCell[] => {
         if (first === undefined) return [];
-        const { row, cell } = first;
-        const { expert, info, rarity } = row;
-        const named = { name: expertName(info), trust: trustOf(info) };
-        return [{ run, layer, position, expert, ...named, activation: cell.activation, specific: cell.share * rarity }];
+        const { expert, info, rarity } = first.row;
+        const { activation, share } = first.cell;
+        const named = { info, name: expertName(info), trust: trustOf(info) };
+        return [{ run, layer, position, expert, ...named, activation, specific: share * rarity }];
       }),
     )
     .slice(0, MAX_READ);
 
-/** The cells below the last layer with the largest share × rarity × trust, while none is chosen. */
+/** The cells below the last layer of which a headline may tell, with the largest share × rarity × trust. */
 export function leadCells(cells: readonly ReadCell[]): readonly ReadCell[] {
   const last = Math.max(...cells.map(({ layer }) => layer));
-  const below = cells.filter(({ layer }) => layer < last);
+  const below = cells.filter((cell) => cell.layer < last && isTellable(cell));
   if (cells.filter(({ layer }) => layer === last).length > MAX_LED_TOKENS) return [];
-  const size = ({ specific, trust }: ReadCell) => specific * (trust + 0.01);
+  const size = ({ specific, trust }: ReadCell) => specific * trust;
   return below.toSorted((a, b) => size(b) - size(a)).slice(0, MAX_LEADS);
 }
 
 /**
- * The later cells, on the cell's token and those after it, with the largest relative changes. `changes`: of the read
- * cells' activations when the cell's expert is ablated.
+ * The later cells, on the cell's token and those after it, by relative change. `changes`: of the read cells' activations
+ * when the cell's expert is ablated.
  */
-export function strongestFed(
-  cells: readonly ReadCell[],
-  { run, position: from }: TracedCell,
-  changes: readonly number[],
-): readonly Fed[] {
+function allFed(cells: readonly ReadCell[], { run, position: from }: TracedCell, changes: readonly number[]) {
   const own = cells.find((cell) => cell.run === run)?.layer ?? Infinity;
-  const fed = cells
+  return cells
     .flatMap((cell, index): readonly Fed[] => {
       const change = -(changes[index] ?? 0);
       return cell.layer > own && cell.position >= from ? [{ ...cell, change, share: change / cell.activation }] : [];
     })
     .sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
+}
+
+/** The largest of these changes. */
+export function strongestFed(...of: Parameters<typeof allFed>): readonly Fed[] {
+  const fed = allFed(...of);
   const least = Math.max(MIN_SHARE, MIN_OF_LARGEST * Math.abs(fed[0]?.share ?? 0));
   return fed.filter(({ share }) => Math.abs(share) >= least).slice(0, MAX_FED);
 }
 
+/**
+ * What to tell of before a cell is chosen: the largest rise × trust in both names between cells of different subjects;
+ * one on another token counts twice. `changes`: of the read cells, for each of `sources`.
+ */
+export function headlineOf(
+  cells: readonly ReadCell[],
+  sources: readonly ReadCell[],
+  changes: readonly (readonly number[])[],
+): { readonly cell: ReadCell; readonly fed: readonly Fed[]; readonly told: Fed } | undefined {
+  const found = sources.flatMap((cell, i) =>
+    allFed(cells, cell, changes[i] ?? [])
+      .filter((told) => told.share >= MIN_TOLD && isTellable(told) && !isTrivial(told.name, cell.name))
+      .map((told) => {
+        const distance = told.position === cell.position ? 1 : 2;
+        return { cell, fed: [told], told, size: told.share * Math.sqrt(cell.trust * told.trust) * distance };
+      }),
+  );
+  return found.toSorted((a, b) => b.size - a.size)[0];
+}
+
 const MAX_CONTROLS = 8;
 
-/** The strongest other experts of the cell's token, with which a change is compared. */
-export function controlsOf(routings: readonly RunRouting[], { run, position, expert }: TracedCell) {
+function expertsAt(routings: readonly RunRouting[], run: string, position: number) {
   const active = routings.find((routing) => routing.run === run)?.tokens[position]?.experts ?? [];
-  const others = active.filter((other) => other.expert !== expert && other.activation > 0);
-  return others.slice(0, MAX_CONTROLS).map((other) => other.expert);
+  return active.map((routed) => ({ run, position, ...routed }));
 }
+
+/** The strongest other experts of the cell's token, with which a change is compared, each by itself. */
+export const controlsOf = (routings: readonly RunRouting[], { run, position, expert }: TracedCell) =>
+  expertsAt(routings, run, position)
+    .filter((other) => other.expert !== expert && other.activation > 0)
+    .slice(0, MAX_CONTROLS)
+    .map((other) => [other]);
+
+/** All experts of each layer on a token, without layers that have none there. */
+export const expertsByLayer = (layers: readonly TraceLayer[], routings: readonly RunRouting[], position: number) =>
+  layers
+    .map(({ run, layer }) => expertsAt(routings, run, position).map((expert) => ({ layer, ...expert })))
+    .filter((group) => group.length > 0)
+    .map((group) => group.slice(0, MAX_TOGETHER));

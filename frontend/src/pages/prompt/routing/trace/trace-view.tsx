@@ -14,6 +14,7 @@ import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { formatFixed } from "@/lib/text/format";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { Filters, ReplacedKl, usePredictions } from "@/pages/prompt/routing/foot";
@@ -23,10 +24,12 @@ import { ExpertOfToken, NextToken } from "@/pages/prompt/routing/token/token-pan
 import {
   cellKey,
   controlsOf,
+  expertsByLayer,
   type Fed,
-  isTrivial,
+  headlineOf,
   leadCells,
   percentOf,
+  type ReadCell,
   readCells,
   sharedLayers,
   strongestFed,
@@ -42,7 +45,7 @@ import "./trace.css";
 
 /** A cell, and the later cells that it feeds; undefined while they are measured. */
 interface Feeds {
-  readonly cell: TracedCell | null;
+  readonly cell: ReadCell | null;
   readonly fed: readonly Fed[] | undefined;
   /** The one to tell of. */
   readonly told: Fed | undefined;
@@ -50,62 +53,68 @@ interface Feeds {
 
 const nodeOf = ({ run, position, expert }: TracedCell) => ({ run, position, expert });
 
-/** Changes of the read cells when each of the sources is ablated by itself; nothing is measured without a source. */
-function useChanges(
-  text: string,
-  layers: readonly TraceLayer[],
-  sources: readonly TracedCell[],
-  read: readonly TracedCell[],
-) {
-  const runs = layers.map(({ run }) => run);
-  const groups = sources.map((source) => [nodeOf(source)]);
-  return useQuery(circuitEffectsQuery(sources.length === 0 ? null : { runs, text, groups, read: read.map(nodeOf) }));
+/** The text that is traced. */
+interface Traced {
+  readonly text: string;
+  readonly layers: readonly TraceLayer[];
+  readonly routings: readonly RunRouting[];
 }
 
-/**
- * What the chosen cell feeds. Without a choice: of the cells with the clearest and most specific experts, the one with
- * the largest effect × trust in both names that is not trivial, on another token if that is half as large.
- */
-function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCell | null, isOpen: boolean) {
-  const cells = useMemo(() => readCells(layers), [layers]);
+type Groups = readonly (readonly TracedCell[])[];
+
+/** Changes of the read cells, and of the logit of a position's next token, when each group is ablated by itself. */
+function useChanges({ text, layers }: Traced, groups: Groups, read: readonly TracedCell[], position?: number) {
+  const request = {
+    ...{ text, position: position ?? null, runs: layers.map(({ run }) => run) },
+    groups: groups.map((group) => group.map(nodeOf)),
+    read: read.map(nodeOf),
+  };
+  return useQuery(circuitEffectsQuery(groups.length === 0 ? null : request));
+}
+
+/** The mean relative change of the told cell by other experts of the token; undefined while it is measured. */
+function useControl(traced: Traced, { cell, told }: Feeds) {
+  const groups = cell === null || told === undefined ? [] : controlsOf(traced.routings, cell);
+  const { data = groups.length > 0 ? undefined : [] } = useChanges(traced, groups, told === undefined ? [] : [told]);
+  if (told === undefined || data === undefined) return undefined;
+  const sum = data.reduce((total, { activations: [change = 0] }) => total + Math.abs(change), 0);
+  const share = (sum / Math.max(1, data.length)) * Math.abs(told.share / told.change);
+  return { count: data.length, share, isClear: Math.abs(told.share) >= 2 * share };
+}
+
+/** What the chosen cell feeds; without a choice, what the headline tells of, if that is clear. */
+function useFeeds(traced: Traced, chosen: TracedCell | null, isOpen: boolean) {
+  const cells = useMemo(() => readCells(traced.layers), [traced]);
   const sources = useMemo(() => {
     if (chosen !== null) return cells.filter((cell) => cellKey(cell) === cellKey(chosen));
-    return isOpen && layers.length > 1 ? leadCells(cells) : [];
-  }, [chosen, isOpen, layers, cells]);
-  const { data, error } = useChanges(text, layers, sources, cells);
-  const feeds = useMemo((): Feeds => {
-    if (sources.length === 0) return { cell: null, fed: NONE, told: undefined };
-    if (data === undefined) return { cell: chosen, fed: undefined, told: undefined };
-    const found = sources.map((cell, i) => {
-      const fed = strongestFed(cells, cell, data[i]?.activations ?? []);
-      const told = toldOf(fed, cell.name);
-      if (told === undefined) return { cell, fed, told, size: 0 };
-      const trust = Math.sqrt((cell.trust + 0.01) * (told.trust + 0.01));
-      const surprise = isTrivial(told.name, cell.name) ? 0.001 : told.position === cell.position ? 1 : 2;
-      return { cell, fed, told, size: Math.abs(told.share) * trust * surprise };
-    });
-    return found.toSorted((a, b) => b.size - a.size)[0] ?? { cell: null, fed: NONE, told: undefined };
+    return isOpen ? leadCells(cells) : [];
+  }, [chosen, isOpen, cells]);
+  const groups = sources.map((cell) => [cell]);
+  const { data, error } = useChanges(traced, groups, cells);
+  const measured = useMemo((): Feeds => {
+    const [cell] = sources;
+    if (cell === undefined) return NOTHING;
+    if (data === undefined) return chosen === null ? PENDING : { ...PENDING, cell };
+    const changes = data.map(({ activations }) => activations);
+    if (chosen === null) return headlineOf(cells, sources, changes) ?? NOTHING;
+    const fed = strongestFed(cells, cell, changes[0] ?? []);
+    return { cell, fed, told: toldOf(fed, cell.name) };
   }, [sources, data, chosen, cells]);
-  return { feeds, error };
+  const control = useControl(traced, measured);
+  const isTold = chosen !== null || measured.told === undefined || control?.isClear === true;
+  return { feeds: isTold ? measured : control === undefined ? PENDING : NOTHING, control, error };
 }
 
-/** The mean relative change of the told cell by other experts of the token, as text; undefined while it is measured. */
-function useControl(
-  text: string,
-  layers: readonly TraceLayer[],
-  routings: readonly RunRouting[],
-  { cell, told }: Feeds,
-) {
-  const experts = cell === null || told === undefined ? [] : controlsOf(routings, cell);
-  const sources = cell === null ? [] : experts.map((expert) => ({ ...cell, expert }));
-  const { data } = useChanges(text, layers, sources, told === undefined ? [] : [told]);
-  if (data === undefined || told === undefined) return undefined;
-  const activation = told.change / told.share;
-  const shares = data.map(({ activations: [change = 0] }) => Math.abs(change / activation));
-  return { count: shares.length, share: shares.reduce((sum, share) => sum + share, 0) / Math.max(1, shares.length) };
+/** By layer, how much its experts on a token raise the logit of the next token; empty while it is measured. */
+function useCarried(traced: Traced, position: number | undefined): ReadonlyMap<number, number> {
+  const groups = position === undefined ? [] : expertsByLayer(traced.layers, traced.routings, position);
+  const { data } = useChanges(traced, groups, NONE, position);
+  return new Map(data?.map(({ target }, i) => [groups[i]?.[0]?.layer ?? -1, -target]));
 }
 
 const NONE: readonly Fed[] = [];
+const NOTHING: Feeds = { cell: null, fed: NONE, told: undefined };
+const PENDING: Feeds = { ...NOTHING, fed: undefined };
 
 interface PathProps {
   readonly column: Column;
@@ -150,31 +159,44 @@ interface TraceViewProps extends RoutingState {
   readonly routings: readonly RunRouting[];
 }
 
-interface FindingProps {
-  readonly layers: readonly TraceLayer[];
-  readonly columns: readonly Column[];
-  readonly found: ReturnType<typeof useFeeds>;
-  readonly control: ReturnType<typeof useControl>;
+interface CarriedProps extends Pick<PathProps, "column" | "predicted"> {
+  readonly carried: ReadonlyMap<number, number>;
 }
 
-/** The finding: an effect of the marked cell beside that of other experts, or what to press for one. */
-function Finding({ layers, columns, found: { feeds, error }, control }: FindingProps) {
-  const named = ({ run, position, expert }: TracedCell) => {
-    const layer = layers.find((one) => one.run === run);
-    const text = columns.find((column) => column.position === position)?.token.text ?? "";
-    const found = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert);
-    return (
-      <FoundExpert info={found?.row.info} expert={expert}>
-        layer {layer?.layer}, on <TokenChip text={text} />
-      </FoundExpert>
-    );
-  };
+/** Which layer's experts carry a token's next token. */
+function Carried({ carried, column: { position, token }, predicted }: CarriedProps) {
+  const next = predicted?.[position]?.predictions[0];
+  const [first] = [...carried].sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
+  if (first === undefined || next === undefined) return "Measuring which layer carries the next token…";
+  return (
+    <>
+      <b>Layer {first[0]}</b> changes the next token most: its experts on <TokenChip text={token.text} />{" "}
+      {first[1] > 0 ? "raise" : "lower"} the logit of <TokenChip text={next.text} /> by{" "}
+      <b>{formatFixed(Math.abs(first[1]), 1)}</b>.
+    </>
+  );
+}
+
+interface FindingProps {
+  readonly columns: readonly Column[];
+  readonly found: ReturnType<typeof useFeeds>;
+  /** What is told without a cell. */
+  readonly children: ReactNode;
+}
+
+/** The finding: an effect of the marked cell beside that of other experts, or which layers carry the next token. */
+function Finding({ columns, found: { feeds, control, error }, children }: FindingProps) {
+  const named = ({ layer, position, expert, info }: ReadCell) => (
+    <FoundExpert info={info} expert={expert}>
+      layer {layer}, <TokenChip text={columns.find((column) => column.position === position)?.token.text ?? ""} />
+    </FoundExpert>
+  );
   const { cell, fed, told } = feeds;
   if (error !== null) return <p className="bad finding">{messageOf(error)}</p>;
   return (
     <p className="finding" role="status">
       {fed === undefined && (cell === null ? "Looking for the expert that feeds most…" : "Ablating the expert…")}
-      {fed !== undefined && cell === null && "Press a cell to see what it feeds."}
+      {fed !== undefined && cell === null && children}
       {fed !== undefined && cell !== null && told === undefined && (
         <>{named(cell)} changes no cell above it by 0.1 % or more.</>
       )}
@@ -183,43 +205,31 @@ function Finding({ layers, columns, found: { feeds, error }, control }: FindingP
           {named(cell)} {told.change > 0 ? "raises" : "lowers"} {named(told)} by <b>{percentOf(told.share)}</b>
           {control !== undefined && control.count > 0 && (
             <>
-              ; {control.count} other experts of its token change it by {percentOf(control.share)} on average
-              {Math.abs(told.share) < 2 * control.share && ": no clear effect"}
+              ; {control.count} other experts there change it by {percentOf(control.share)} on average
+              {!control.isClear && ": no clear effect"}
             </>
           )}
-          . <span className="dim">Press any cell.</span>
+          .
         </>
       )}
     </p>
   );
 }
 
-function useChosen({ lock, of }: RoutingState["params"]): TracedCell | null {
-  return useMemo(
-    () => (lock?.expert == null || of === "" ? null : { run: of, position: lock.position, expert: lock.expert }),
-    [lock, of],
+function useChosen({ params: { lock, of }, setParams }: RoutingState) {
+  const chosen = useMemo((): TracedCell | null => {
+    return lock?.expert == null || of === "" ? null : { run: of, position: lock.position, expert: lock.expert };
+  }, [lock, of]);
+  const onChoose = useCallback(
+    (position: number, pressed: TracedCell | null) => {
+      const next = pressed === null || chosen === null || cellKey(pressed) !== cellKey(chosen) ? pressed : null;
+      setParams({ lock: { position, expert: next?.expert ?? null }, of: next?.run ?? "" });
+    },
+    [setParams, chosen],
   );
+  useShortcut("release", () => setParams({ lock: null, of: "" }), lock !== null);
+  return { chosen, onChoose };
 }
-
-/** What the signs mean, and beside the finding what the layers cost. */
-const Legend = ({ children }: { readonly children: ReactNode }) => (
-  <div className="row pane-h">
-    <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
-    <span className="ramp">
-      <i>
-        <b className="u4" />
-      </i>
-      raised
-      <i>
-        <b className="d4" />
-      </i>
-      lowered, in % of the activation
-    </span>
-    <span className="dim">→ writes, without a clear label</span>
-    <span className="grow" />
-    {children}
-  </div>
-);
 
 function Notes({ layers }: { readonly layers: readonly TraceLayer[] }) {
   const { runs } = useCurrentRun();
@@ -246,41 +256,41 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
   const predicted = usePredictions(routings, prompt);
   const { lock } = params;
-  const found = useFeeds(params.prompt, layers, useChosen(params), lock === null);
-  const control = useControl(params.prompt, layers, routings, found.feeds);
+  const { chosen, onChoose } = useChosen({ params, setParams });
+  const traced = useMemo(() => ({ text: params.prompt, layers, routings }), [params.prompt, layers, routings]);
+  const found = useFeeds(traced, chosen, lock === null);
   const { cell, fed } = found.feeds;
   const current = lock?.position ?? cell?.position;
   const column = columns.find(({ position }) => position === current) ?? columns.at(-1);
-  const onChoose = useCallback(
-    (position: number, pressed: TracedCell | null) => {
-      const isSame = pressed !== null && pressed.run === cell?.run && pressed.position === cell.position;
-      const next = isSame ? null : pressed;
-      setParams({ lock: { position, expert: next?.expert ?? null }, of: next?.run ?? "" });
-    },
-    [setParams, cell],
-  );
-  useShortcut("release", () => setParams({ lock: null, of: "" }), lock !== null);
+  const isUntold = cell === null && fed !== undefined;
+  const carried = useCarried(traced, isUntold ? column?.position : undefined);
   return (
     <>
       <section className="prompted-main trace-pane" aria-label="Layers">
-        <Finding layers={layers} columns={columns} found={found} control={control} />
-        <Legend>
+        <Finding columns={columns} found={found}>
+          {column !== undefined && <Carried carried={carried} column={column} predicted={predicted} />}
+          {lock === null && layers.length > 1 && " No cell clearly raises one of another word."}
+        </Finding>
+        <div className="row pane-h">
+          <RampLegend kind="sequential" low="Activation" high="largest of the layer" />
+          <span className="dim">Press a cell for its effects on later ones, in % of their activation</span>
+          <span className="grow" />
           <ReplacedKl
-            subject={`All ${layers.length} layers spliced in`}
+            subject={`${layers.length} layers spliced in`}
             layers={layers.length}
             columns={columns}
             predicted={predicted}
           />
-        </Legend>
+        </div>
         <TraceTable
           prompt={params.prompt}
           columns={columns}
           layers={layers}
           predicted={predicted}
           current={fed === undefined ? current : column?.position}
-          locked={lock?.position ?? null}
           chosen={cell}
           fed={fed}
+          carried={carried}
           onChoose={onChoose}
         />
       </section>
