@@ -268,10 +268,10 @@ def merged(direct: RunHits, related: RunHits) -> RunHits:
     return related.model_copy(update={"hits": tuple(hits.values())})
 
 
-def best_first(hit: SearchHit) -> tuple[bool, bool, int, float]:
-    """Sort key: the expert with the typed number, user labels that contain the text, most matching examples."""
+def best_first(hit: SearchHit) -> tuple[bool, bool, int, bool, float]:
+    """Sort key: the typed number, user labels that contain the text, most matching examples, the searched word."""
     is_named = hit.matched == "label" and hit.label is not None and hit.relation is None
-    return hit.matched != "id", not is_named, -hit.matching_examples, -hit.closeness
+    return hit.matched != "id", not is_named, -hit.matching_examples, hit.matched != "token", -hit.closeness
 
 
 def related_hits(

@@ -95,6 +95,13 @@ def test_search_and_the_command_palette_open_experts_pages_and_edits(runs: Page)
     box.press("ArrowDown")
     box.press("Enter")
     expect(runs.get_by_role("heading", name="Decimal point")).to_be_visible()
+    press(runs, "/")
+    box.fill("zzqqx")
+    expect(runs.get_by_role("option")).to_have_text(
+        ["Run “zzqqx” through the model to find experts that fire on itEnter"]
+    )
+    box.press("Enter")
+    expect(runs).to_have_url(re.compile("kind=passage"))
     command = runs.get_by_role("combobox", name="Command")
     for typed, shown, address in (
         ("sessions", "sessions", r"/sessions\?run=demo-l3-k16"),

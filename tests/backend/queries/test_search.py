@@ -161,6 +161,7 @@ def test_experts_are_sorted_by_how_many_of_their_top_examples_match(client: Test
         for hit, (count, closeness) in zip(hits, ((1, 0.1), (8, 0.2), (8, 0.9), (0, 0)), strict=False)
     ]
     assert [counted.index(hit) for hit in sorted(counted, key=best_first)] == [2, 1, 0, 3][-len(counted) :]
+    assert best_first(counted[1]) < best_first(counted[1].model_copy(update={"matched": "related", "closeness": 0.9}))
 
 
 def test_a_description_is_searched_with_the_language_model(live_client: TestClient) -> None:

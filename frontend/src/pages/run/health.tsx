@@ -1,7 +1,6 @@
 /** Activation densities and dead experts of a run, from its index. */
 
 import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import { figureQuery, reportQuery } from "@/api/queries";
@@ -60,6 +59,9 @@ export function Faithfulness({ run }: { readonly run: string }) {
                     {own.text} <span className="better">{better.slice(0, 1)}</span>
                   </dd>
                   <dd className="dim">{own.interval}</dd>
+                  {key.endsWith("routing_share") && own.value > 1 && (
+                    <dd className="dim">with fixed experts, worse than a constant</dd>
+                  )}
                 </div>
               );
             })}
@@ -120,16 +122,13 @@ interface RunFigureProps {
   readonly run: string;
   readonly name: FigureName;
   readonly height: number;
-  /** Shown if there is nothing to draw. */
-  readonly children?: ReactNode;
 }
 
 /** A figure of the server about one run. */
-export function RunFigure({ run, name, height, children }: RunFigureProps) {
+export function RunFigure({ run, name, height }: RunFigureProps) {
   const { data, error, refetch } = useQuery(figureQuery(name, { run }));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading figure" rows={6} rowHeight={32} />;
-  if (data.total === 0 && children !== undefined) return children;
   return <Plot figure={data} height={height} label={data.title} />;
 }
 

@@ -9,7 +9,7 @@ import type { ReactNode } from "react";
 import { Link, useParams } from "react-router";
 
 import { ApiError } from "@/api/http";
-import { runQuery } from "@/api/queries";
+import { figureQuery, runQuery } from "@/api/queries";
 import type { RunDetail, RunSummary } from "@/api/types";
 import { Missing } from "@/components/layout/missing";
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -232,20 +232,25 @@ const HEIGHT = 420;
 
 /** Steering evaluation of a sample of the run's experts, with baselines. */
 function Steering({ run }: { readonly run: RunSummary }) {
+  const { data } = useQuery({ ...figureQuery("steering", { run: run.name }), enabled: run.indexed_tokens !== null });
   if (run.indexed_tokens === null) return null;
+  if (data?.total === 0)
+    return (
+      <details className="settings more-metrics">
+        <summary>
+          Steering <span className="note">not measured yet: commands that measure it</span>
+        </summary>
+        <Command text={`mxd ablate ${run.name}`} />
+        <Command text={`mxd evaluate-steering ${run.name}`} />
+      </details>
+    );
   return (
     <section className="pane run-steering">
       <PaneHead
         title="Steering"
         note={inUnits("do experts change texts more than random experts and random directions?", run)}
       />
-      <RunFigure run={run.name} name="steering" height={HEIGHT}>
-        <details className="more-metrics">
-          <summary>Not measured yet: commands that measure it</summary>
-          <Command text={`mxd ablate ${run.name}`} />
-          <Command text={`mxd evaluate-steering ${run.name}`} />
-        </details>
-      </RunFigure>
+      <RunFigure run={run.name} name="steering" height={HEIGHT} />
     </section>
   );
 }

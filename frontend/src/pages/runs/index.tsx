@@ -102,7 +102,7 @@ interface MessageProps {
 /** What the runs replace, and which recovers most of the loss. */
 function Message({ runs, model }: MessageProps) {
   const { overall, perMlp } = mostRecovered(runs);
-  const percent = (value: number) => `${formatPercent(value, 1)} %`;
+  const percent = (value: number) => `${formatPercent(value, 1)}\u00a0%`;
   return (
     <p className="runs-note runs-message ink2">
       {model !== null && (
@@ -148,8 +148,9 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
       <RunsTable runs={runs} withModel={withModel} sorting={{ sort, order }} onSort={(change) => setParams(change)} />
       {sample !== "" && (
         <p className="runs-note ink2">
-          {sample}; 95 % intervals over sequences, not seeds. Routing share: the part of the layer’s effect that needs
-          the right experts at each token. * Above 100 %: with fixed experts, the layer predicts worse than a constant.
+          {sample}; 95&nbsp;% intervals over sequences, not seeds. Routing share: the part of the layer’s effect that
+          needs the right experts at each token. * Above 100&nbsp;%: with fixed experts, the layer predicts worse than a
+          constant.
         </p>
       )}
       <NextSteps runs={runs} />

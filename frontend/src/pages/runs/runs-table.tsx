@@ -213,7 +213,7 @@ function Facts({ run }: { readonly run: RunSummary }) {
     ["N", formatCount(run.num_experts)],
     ["K", activeK(run)],
     ["MSE", run.held_out === null ? "–" : formatFixed(run.held_out.normalized_mse, 3)],
-    ["Routing", share === null ? "–" : `${formatPercent(share, 1)} %`],
+    ["Routing", share === null ? "–" : `${formatPercent(share, 1)}\u00a0%${share > 1 ? "*" : ""}`],
   ] as const;
   return (
     <dl className="r-facts">

@@ -3,7 +3,7 @@
 import { ListBoxItem } from "react-aria-components";
 
 import type { Example, SearchHit } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
+import { ExpertLabel, namingLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { SPECIAL_TOKEN } from "@/lib/text/kwic";
 
@@ -36,10 +36,14 @@ interface HitRowProps {
   readonly query: string;
 }
 
+/** The label that matches; one that names no expert is not shown beside it. */
+export const matchedLabel = ({ label, automatic }: SearchHit) =>
+  label !== null ? "your label" : namingLabel(automatic) === null ? "weak label, not shown" : "label";
+
 function MatchReason({ hit }: { readonly hit: SearchHit }) {
   if (hit.matched === "id") return <kbd aria-hidden="true">Enter</kbd>;
   const peak = hit.token ?? hit.example?.tokens[hit.example.position];
-  if (peak === undefined) return <span className="dim">{hit.matched}</span>;
+  if (peak === undefined) return <span className="dim">{matchedLabel(hit)}</span>;
   return (
     <span className="dim">
       {hit.token === null ? "example, " : "top token, "}fires on <TokenChip text={peak} />

@@ -44,9 +44,10 @@ function useRows(text: string) {
   const isSearching = query.isPending || debounced !== text.trim();
   const rows = useMemo(() => {
     const experts = firstHitPerExpert(hits).map((hit) => ({ id: String(hit.expert), hit, query: debounced }));
-    const page = { id: hits.length > 0 ? "words" : "passage", hit: null, query: debounced } as const;
+    const isFound = hits.length > 0 || query.isPlaceholderData;
+    const page = { id: isFound ? "words" : "passage", hit: null, query: debounced } as const;
     return query.data === undefined || debounced === "" ? experts : [...experts, page];
-  }, [hits, query.data, debounced]);
+  }, [hits, query.data, query.isPlaceholderData, debounced]);
   const note = query.error
     ? messageOf(query.error)
     : hits.length > 0
@@ -62,7 +63,13 @@ export function SearchComboBox(props: SearchComboBoxProps) {
   const { rows, note, isEmpty } = useRows(text);
   // The whole box, with its icon and key, not only the input.
   const box = useRef<HTMLDivElement>(null);
-  const isDefault = rows[0]?.hit?.matched !== "id";
+  const [first] = rows;
+  const isDefault = first?.hit?.matched !== "id";
+  /** Enter runs the text if nothing else can be chosen. */
+  const onEnter: typeof onKeyDown = (event) =>
+    event.key === "Enter" && first?.id === "passage" && first.query === text.trim()
+      ? onChoose(first.id)
+      : onKeyDown(event);
   return (
     <ComboBox
       className="search-box"
@@ -78,7 +85,7 @@ export function SearchComboBox(props: SearchComboBoxProps) {
       <div className="row search" ref={box}>
         {icon}
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- it replaces an input that has the focus */}
-        <Input ref={input} placeholder={SEARCH_LABEL} autoFocus={hasFocus} onKeyDown={onKeyDown} />
+        <Input ref={input} placeholder={SEARCH_LABEL} autoFocus={hasFocus} onKeyDown={onEnter} />
         {keyHint}
       </div>
       <Popover className="popover hits" triggerRef={box} placement="bottom end" maxHeight={560} hidden={isEmpty}>
@@ -86,7 +93,7 @@ export function SearchComboBox(props: SearchComboBoxProps) {
         <ListBox>
           {({ id, hit, query }: (typeof rows)[number]) =>
             hit === null ? (
-              <PageLinkRow id={id} query={query} isDefault={isDefault && id === "words"} />
+              <PageLinkRow id={id} query={query} isDefault={isDefault} />
             ) : (
               <HitRow id={id} hit={hit} query={query} />
             )

@@ -16,10 +16,15 @@ test("hits of all layers are one list, those with most matching examples first, 
     {
       run: "b",
       layer: 2,
-      hits: [hit(4, 8, { closeness: 0.9 }), hit(5, 0, { ...mine, relation: null }), hit(6, 1, mine)], // of a related word
+      hits: [
+        hit(7, 8, { matched: "token" }),
+        hit(4, 8, { closeness: 0.9 }),
+        hit(5, 0, { ...mine, relation: null }),
+        hit(6, 1, mine),
+      ], // of a related word
     },
   ]);
-  expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`).join(" ")).toBe("a3 b5 b4 a1 a2 b6");
+  expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`).join(" ")).toBe("a3 b5 b7 b4 a1 a2 b6");
 });
 
 test("an example in which experts of several layers fire is listed once", () => {

@@ -7,7 +7,7 @@ import { Link } from "react-router";
 import { messageOf } from "@/api/http";
 import { expertsQuery, relatedQuery, searchQuery } from "@/api/queries";
 import type { ExpertRow, RunSummary, SearchHit } from "@/api/types";
-import { MatchedText } from "@/components/layout/search/matched-text";
+import { matchedLabel, MatchedText } from "@/components/layout/search/matched-text";
 import { firstHitPerExpert, noMatchText } from "@/components/layout/search/search-results";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox, usePromptDraft } from "@/components/prompt/prompt-box";
@@ -42,7 +42,8 @@ const isNamed = ({ matched, label, relation }: SearchHit) => matched === "label"
 const rank = (hit: SearchHit) => (hit.matched === "id" ? 0 : isNamed(hit) ? 1 : 2);
 
 /**
- * Numbers and user labels first, then the most matching examples, then the closest words, else the layer's own order.
+ * Numbers and user labels first, then the most matching examples, then the searched word itself, then the closest
+ * words, else the layer's own order.
  * An example is shown once, although experts of several layers fire in it.
  */
 export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
@@ -55,7 +56,10 @@ export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
     .flatMap(({ hits, ...layer }) => firstHitPerExpert(hits).map((hit) => ({ ...layer, hit })))
     .toSorted(
       ({ hit: a }, { hit: b }) =>
-        rank(a) - rank(b) || b.matching_examples - a.matching_examples || b.closeness - a.closeness,
+        rank(a) - rank(b) ||
+        b.matching_examples - a.matching_examples ||
+        Number(b.matched === "token") - Number(a.matched === "token") ||
+        b.closeness - a.closeness,
     )
     .filter(isNew);
 }
@@ -66,7 +70,7 @@ const ROOM = 10;
 /** Where the text was found. */
 function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string }) {
   if (hit.matched === "id") return <>number {hit.expert}</>;
-  if (hit.matched === "label") return hit.label === null ? "(label)" : "(your label)";
+  if (hit.matched === "label") return `(${matchedLabel(hit)})`;
   if (hit.example !== null) return <MatchedText example={hit.example} query={text} room={ROOM} />;
   return hit.token !== null && <TokenChip text={hit.token} />;
 }
@@ -92,10 +96,15 @@ function WordHits({ text, hits: all }: { readonly text: string; readonly hits: r
             ...{ key: "match", name: "Matching top examples", isSorted: true },
             cell: ({ hit }) => (
               <>
-                <b>
-                  {hit.matching_examples} of {hit.top_examples}
-                </b>{" "}
-                <span className="narrow-only">top examples </span> <Reason hit={hit} text={text} />
+                {hit.matching_examples > 0 && (
+                  <>
+                    <b>
+                      {hit.matching_examples} of {hit.top_examples}
+                    </b>{" "}
+                    <span className="narrow-only">top examples </span>{" "}
+                  </>
+                )}
+                <Reason hit={hit} text={text} />
               </>
             ),
           },
@@ -179,8 +188,8 @@ function SortOrder({ words, failure }: OrderProps) {
           : `related word: ${words.slice(0, MAX_WORDS).join(", ")}${isFew ? "" : ", …"}`}
       </summary>
       <p>
-        Equal counts are sorted by how closely the language model relates the words to the text. The number of an expert
-        and labels that you gave come first.
+        Of equal counts, experts that fire on the searched word come first, then those whose words the language model
+        relates most closely to the text. Before all of them come the number of an expert and labels that you gave.
         {!isFew && ` All related words: ${words.join(", ")}.`}
       </p>
     </details>
