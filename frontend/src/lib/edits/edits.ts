@@ -133,6 +133,10 @@ export function editKey({ expert, run }: Pick<Edit, "expert" | "run">): string {
 /** Strength at which an edit of this mode has no effect, or the smallest one. */
 export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, ablate: 1 };
 
+/** Whether an edit changes nothing. */
+export const isNeutral = ({ mode, strength }: Edit): boolean =>
+  (mode === "scale" || mode === "add") && strength === NEUTRAL_STRENGTH[mode];
+
 /** Initial strength per mode: the strongest usual activation, because stronger edits cost more than they show. */
 export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 1, set: 1, ablate: 1 };
 

@@ -181,7 +181,7 @@ export const GLOSSARY = {
   },
   edit_price: {
     name: "Price (of edits)",
-    text: "What edits do to unrelated text: the KL divergence of the next-token distribution from the original one, in nats per token. Random experts at the same strength are the baseline.",
+    text: "What edits do to unrelated text: the KL divergence of the next-token distribution from the original one, in nats per token. Random experts at the same strength are the baseline. Edits are costly from twice the KL of random experts, or if they clearly cost ability. This limit is a convention of MxD Explorer.",
   },
   circuit: {
     name: "Circuit",

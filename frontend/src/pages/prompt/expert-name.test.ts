@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { AutomaticLabel } from "@/api/types";
 
-import { trustOf } from "./expert-name";
+import { expertName, trustOf } from "./expert-name";
 
 const automatic = (label: string, f1: number | null, isClear = true) =>
   ({ label, f1, is_clear: isClear }) as unknown as AutomaticLabel;
@@ -17,4 +17,14 @@ test.each([
   [null, null, 0],
 ])("the label %s, or %o, is trusted by %s", (label, found, trust) => {
   expect(trustOf({ label, automatic: found, top_tokens: ["raph", " nostalg", "The"] })).toBe(trust);
+});
+
+test.each([
+  [automatic("English", 0.9, false), "“raph”"],
+  [automatic("English: “was”", 0.1, false), "English: “was”"],
+  [automatic("Capitalised words", 0.9), "Capitalised words"],
+  [null, "“raph”"],
+])("a weak label without words gives way to a token: %o is shown as %s", (found, name) => {
+  expect(expertName({ label: null, automatic: found, top_tokens: ["raph"] })).toBe(name);
+  expect(expertName({ label: "mine", automatic: found, top_tokens: ["raph"] })).toBe("mine");
 });

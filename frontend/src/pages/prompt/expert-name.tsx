@@ -19,7 +19,10 @@ export type NamedInfo = Pick<RoutedExpertInfo, "label" | "automatic" | "top_toke
 /** The label, else the automatic one, else the token on which the expert fires most often. */
 export function expertName(info: NamedInfo | undefined): string {
   const [token] = info?.top_tokens ?? [];
-  return info?.label ?? info?.automatic?.label ?? (token === undefined ? "no label yet" : `“${token.trim() || "␣"}”`);
+  const { label, is_clear: isClear } = info?.automatic ?? {};
+  // A weak label without words, such as `English`, says less than a token.
+  const automatic = isClear === true || label?.includes("“") === true || token === undefined ? label : undefined;
+  return info?.label ?? automatic ?? (token === undefined ? "no label yet" : `“${token.trim() || "␣"}”`);
 }
 
 /** Whether quoted words hold a space, a single letter, or a token that is only found inside of words. */

@@ -158,6 +158,20 @@ test("the target is on top, then the last layer", () => {
   ]);
 });
 
+test("a layer without an expert keeps its row, unless it is after the explained expert", () => {
+  const graph = circuit(5, [expert(1, 4, 9)]);
+  const titles = (of: CircuitGraph) => graphRows(of).map(({ title, indices }) => [title, indices.length]);
+  expect(titles(graph)).toEqual([
+    ["Target", 1],
+    ["Layer 2", 0],
+    ["Layer 1", 1],
+  ]);
+  expect(titles({ ...graph, target: { kind: "expert", run: "l2", expert: 3 } })).toEqual([
+    ["Target", 1],
+    ["Layer 1", 1],
+  ]);
+});
+
 test("tokens without experts are joined", () => {
   const shown = tokenRuns(circuit(40, [expert(1, 10, 1)])).map(({ positions }) => positions.length);
   expect(shown).toEqual([9, 1, 28, 1]);

@@ -97,9 +97,10 @@ export function tokenText(graph: CircuitGraph, position: number): string {
   return token === undefined ? "" : token.start ? "start" : visibleText(token.text);
 }
 
-/** The target, then each layer, the last one first, with the indices of its experts, strongest first. */
-export function graphRows({ nodes }: CircuitGraph) {
-  const layers = new Set(nodes.flatMap(({ layer }) => layer ?? []));
+/** The target, then each layer before it, the last one first, with the indices of its experts, strongest first. */
+export function graphRows({ nodes, layers: traced, runs, target }: CircuitGraph) {
+  const end = target.kind === "expert" ? (traced[runs.indexOf(target.run)] ?? Infinity) : Infinity;
+  const layers = new Set(traced.filter((layer) => layer < end));
   return [null, ...[...layers].sort((a, b) => b - a)].map((layer) => ({
     title: layer === null ? "Target" : `Layer ${layer}`,
     indices: [...nodes.keys()].filter((index) => nodes[index]?.layer === layer),

@@ -111,13 +111,19 @@ export function Graph(props: GraphProps) {
             {graphRows(graph).map(({ title, indices }) => (
               <tr key={title}>
                 <td>{title}</td>
-                {runs.map(({ positions: [position] }) => (
-                  <td key={position}>
-                    <div className="row wrap">
-                      {indices.filter((i) => graph.nodes[i]?.position === position).map(node)}
-                    </div>
+                {indices.length === 0 ? (
+                  <td className="dim" colSpan={runs.length}>
+                    none among the {changes.length} strongest
                   </td>
-                ))}
+                ) : (
+                  runs.map(({ positions: [position] }) => (
+                    <td key={position}>
+                      <div className="row wrap">
+                        {indices.filter((i) => graph.nodes[i]?.position === position).map(node)}
+                      </div>
+                    </td>
+                  ))
+                )}
               </tr>
             ))}
             <tr className="ctokens">

@@ -31,7 +31,7 @@ import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatFixed, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
-import { FoundExpert, trustOf } from "@/pages/prompt/expert-name";
+import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import {
@@ -148,7 +148,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
 
 const TASKS = ["circuit", "circuit-check"];
 /** Offered while no prompt is typed. */
-const EXAMPLE = "The doctor told the old man that he would have to stay in the";
+const EXAMPLE = "The patient was taken to the nearest";
 
 /** What all parts of the page show. */
 interface Parts {
@@ -179,15 +179,7 @@ function Finding({ response, check, found, checking }: FindingProps) {
   const { graph } = response;
   const change = (index: number) => check?.measured[index] ?? graph.nodes[index]?.predicted ?? 0;
   const order = [...graph.nodes.keys()].slice(1).sort((a, b) => change(a) - change(b));
-  // One with a clear name, if its effect is at least half of the largest.
-  const [first = 0, last = 0] = [order, order.toReversed()].map(([most = 0, ...rest]) => {
-    const isTold = (index: number) => {
-      const node = graph.nodes[index];
-      return change(index) / change(most) >= 0.5 && node !== undefined && trustOf(expertInfo(response, node)) > 0;
-    };
-    return [most, ...rest].find(isTold) ?? most;
-  });
-  const strongest = (index: number, of: number | undefined) => (index === of ? "most" : "strongly");
+  const [first = 0, last = 0] = [order[0], order.at(-1)];
   const named = (index: number) => {
     const node = graph.nodes[index];
     return node === undefined ? null : (
@@ -204,16 +196,11 @@ function Finding({ response, check, found, checking }: FindingProps) {
       <p className="finding">
         {change(first) < 0 && (
           <>
-            {named(first)} supports {name} {strongest(first, order[0])}: without it, the{" "}
-            {token === undefined ? "target" : "logit"} falls from {formatFixed(graph.value)} to{" "}
-            {formatFixed(graph.value + change(first))}.{" "}
+            {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"} falls from{" "}
+            {formatFixed(graph.value)} to {formatFixed(graph.value + change(first))}.{" "}
           </>
         )}
-        {change(last) > 0 && (
-          <>
-            {named(last)} opposes it {strongest(last, order.at(-1))}.
-          </>
-        )}
+        {change(last) > 0 && <>{named(last)} opposes it most.</>}
       </p>
       <p className="circuit-verdict" data-level={found?.level} role="status" aria-busy={checking.isFetching}>
         {found !== null ? (
@@ -281,7 +268,8 @@ function GraphToolbar(props: Omit<ViewProps, "next" | "isStopped"> & Parts) {
     <div className="row wrap circuit-toolbar">
       <p className="dim">
         Each box is an expert: what it fires on, and how much it supports (+) or opposes (−) the target,{" "}
-        <Term id="circuit_effect">measured</Term> without it. Point at a box for what activates it.
+        <Term id="circuit_effect">{check === null ? "predicted" : "measured without it"}</Term>. Point at a box for what
+        activates it.
       </p>
       <label>
         Experts{" "}
@@ -453,7 +441,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
       )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt !== "" && error === null && (data === undefined || explained === null) && !isStopped && (
-        <PromptLoading run={run} label="Tracing back from the target">
+        <PromptLoading run={run} label="Tracing back from the target" ghost="ghost-rows">
           <Progress of={circuitQuery(explained).queryKey} />
         </PromptLoading>
       )}

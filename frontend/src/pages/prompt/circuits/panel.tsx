@@ -39,7 +39,7 @@ interface EdgeListProps extends Pick<PanelProps, "response" | "check" | "index" 
   readonly direction: "in" | "out";
 }
 
-/** Edges to or from an expert, as shares of the later expert's activation. */
+/** Edges to or from an expert: what the earlier one adds, as a share of the later one's activation. */
 function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps) {
   const { nodes, edges } = response.graph;
   const [isAll, setAll] = useState(false);
@@ -52,13 +52,13 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
   const hidden = isAll ? 0 : Math.max(0, all.length - EDGES);
   const share = (edge: CircuitEdge, change: number) => {
     const { activation } = nodes[edge.target] ?? {};
-    return activation == null ? "" : `${formatSigned((100 * change) / activation, 0)}\u00a0%`;
+    return activation == null ? "" : `${formatSigned((-100 * change) / activation, 0)}\u00a0%`;
   };
   return (
     <table className="edge-list">
       <thead>
         <tr>
-          <th scope="col">{direction === "in" ? "Activated by" : "Activates"}</th>
+          <th scope="col">{direction === "in" ? "Activated (+) or inhibited by" : "Activates (+) or inhibits"}</th>
           <th scope="col" className="num">
             Predicted
           </th>

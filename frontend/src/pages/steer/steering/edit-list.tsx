@@ -20,7 +20,7 @@ import type { VariantText } from "./texts/generation";
 
 import { EditCard } from "./edit-card";
 import type { ExpertField } from "./expert-field";
-import { describePrice, measureActivity } from "./edit-notes";
+import { describePrice, isCostly, measureActivity } from "./edit-notes";
 import { hasPrice, type Prices } from "./use-prices";
 
 interface AddExpertProps {
@@ -92,9 +92,7 @@ function Price({ price }: { readonly price: EditPrice }) {
   ] as const;
   return (
     <div role="status">
-      <p className={ability.all < original.all - 2 * price.ability_error ? "card-note warn" : "card-note"}>
-        {describePrice(price)}
-      </p>
+      <p className={isCostly(price) ? "card-note warn" : "card-note"}>{describePrice(price)}</p>
       <dl title={`${items} items solved: ${percent(original.all)} → ${percent(ability.all)} (${kinds})`}>
         {rows.map(([name, own, interval, ofRandom]) => (
           <Fragment key={name}>
@@ -190,11 +188,10 @@ function EmptyTray({ run }: { readonly run: RunSummary }) {
 
 /** All edits with a strength at which they have no effect. */
 function neutralise(edits: readonly Edit[]): readonly Edit[] {
-  return edits.map((edit) =>
-    edit.mode === "ablate" || edit.mode === "set"
-      ? { ...edit, mode: "scale", strength: NEUTRAL_STRENGTH.scale }
-      : { ...edit, strength: NEUTRAL_STRENGTH[edit.mode] },
-  );
+  return edits.map((edit) => {
+    const mode = edit.mode === "add" ? "add" : "scale";
+    return { ...edit, mode, strength: NEUTRAL_STRENGTH[mode] };
+  });
 }
 
 interface EditListProps extends MeasuresProps {

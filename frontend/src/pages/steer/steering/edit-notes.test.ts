@@ -10,6 +10,7 @@ import {
   describeStrength,
   editScale,
   hasNoEffect,
+  isCostly,
   isExcessive,
   measureActivity,
 } from "./edit-notes";
@@ -45,7 +46,10 @@ describe("the slider of an edit", () => {
     expect(describePrice(price(0.12, 0.89))).toBe(
       "Changes other text about as much as random experts, without a clear loss of ability.",
     );
+    expect(describePrice(price(0.15, 0.9))).toMatch(/^Changes other text 1.5 × as much as random experts, without/);
+    expect(describePrice(price(0.12, 0.85))).toMatch(/^Costly: changes other text about as much .*, and solves 5.0/);
     expect(describePrice(price(0.01, 0.9))).toContain("Cheap: changes other text less");
+    expect([0.15, 0.2, 1.07].map((kl) => isCostly(price(kl, 0.9)))).toEqual([false, true, true]);
     expect(describeCost(price(0.3, 0.85))).toBe("KL 3.0 × random, ability −5.0 points");
   });
 

@@ -96,23 +96,32 @@ const timesRandom = ({ edits, random }: EditPrice) => formatFixed(edits.kl / Mat
 
 /** The price in figures: divergence on other text beside random experts', and solved items. */
 export function describeCost(price: EditPrice): string {
-  const points = formatSigned(100 * (price.ability.all - price.original_ability.all), 1);
+  const points = formatSigned(-100 * lostAbility(price), 1);
   return `KL ${timesRandom(price)} × random, ability ${points} points`;
 }
 
+/** From how many times the KL of random experts on an edit is costly. */
+export const COSTLY = 2;
+
+const lostAbility = (price: EditPrice) => price.original_ability.all - price.ability.all;
+
+/** Whether edits change other text much more than random experts, or clearly cost ability. */
+export const isCostly = (price: EditPrice): boolean =>
+  price.edits.kl >= COSTLY * price.random.kl || lostAbility(price) > 2 * price.ability_error;
+
 /** What a price says: other text beside random experts, and the ability test with an interval of two standard errors. */
 export function describePrice(price: EditPrice): string {
-  const { edits, random, ability, original_ability: original, ability_error: error } = price;
-  const onText =
-    Math.abs(edits.kl - random.kl) <= 2 * edits.kl_error
-      ? "Changes other text about as much as random experts"
-      : edits.kl > random.kl
-        ? `Costly: changes other text ${timesRandom(price)} × as much as random experts`
-        : "Cheap: changes other text less than random experts";
-  const lost = original.all - ability.all;
-  return lost > 2 * error
-    ? `${onText}, and solves ${formatFixed(100 * lost, 1)} ± ${formatFixed(200 * error, 1)} points fewer items.`
-    : `${onText}, without a clear loss of ability.`;
+  const { edits, random, ability_error: error } = price;
+  const isClear = Math.abs(edits.kl - random.kl) > 2 * edits.kl_error;
+  const isLess = isClear && edits.kl < random.kl;
+  const verdict = isCostly(price) ? "Costly: changes" : isLess ? "Cheap: changes" : "Changes";
+  const compared = isLess ? "less than" : isClear ? `${timesRandom(price)} × as much as` : "about as much as";
+  const lost = lostAbility(price);
+  const ability =
+    lost > 2 * error
+      ? `and solves ${formatFixed(100 * lost, 1)} ± ${formatFixed(200 * error, 1)} points fewer items`
+      : "without a clear loss of ability";
+  return `${verdict} other text ${compared} random experts, ${ability}.`;
 }
 
 /** Scaling and ablating need an existing activation; adding and setting create one. */

@@ -7,7 +7,7 @@ import { streamPrice } from "@/api/http";
 import { priceQuery } from "@/api/queries";
 import type { EditPrice, ErrorEvent, PriceProgressEvent } from "@/api/types";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
-import { type Edit, toHttpEdit } from "@/lib/edits/edits";
+import { type Edit, isNeutral, toHttpEdit } from "@/lib/edits/edits";
 
 interface AllDone {
   readonly event: "done";
@@ -16,7 +16,10 @@ interface AllDone {
 /** Conditions may not hold on other text. */
 export const hasPrice = (edits: readonly Edit[]) => edits.length > 0 && edits.every(({ when }) => when === undefined);
 
-/** `groups`: the edits that have one price each. Group `automatic` is measured at once, and no longer when it changes. */
+/**
+ * `groups`: the edits that have one price each. Group `automatic` is measured at once, unless it changes nothing, and no
+ * longer when it changes.
+ */
 export function usePrices(run: string, groups: readonly (readonly Edit[])[], automatic = -1) {
   const queries = useQueryClient();
   const requests = groups.map((edits) => edits.map(toHttpEdit));
@@ -40,7 +43,7 @@ export function usePrices(run: string, groups: readonly (readonly Edit[])[], aut
   const work = useStreamedWork<readonly number[], PriceProgressEvent, AllDone>(measureAll, () => undefined);
   const wanted = groups[automatic] ?? [];
   useEffect(() => {
-    if (!hasPrice(wanted) || prices[automatic] !== null) return undefined;
+    if (!hasPrice(wanted) || wanted.every(isNeutral) || prices[automatic] !== null) return undefined;
     work.start([automatic]);
     return work.stop;
     // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each group

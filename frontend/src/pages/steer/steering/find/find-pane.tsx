@@ -17,6 +17,7 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
 import { describeEdit, type Edit } from "@/lib/edits/edits";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { COSTLY } from "@/pages/steer/steering/edit-notes";
 import { type STEERING_PARAMS, type SteeringParams, wantedTexts } from "@/pages/steer/steering/steering-params";
 
 /** An edit of the tray names its expert's run only if that is another one. */
@@ -149,7 +150,7 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
               </b>
             )}{" "}
         {costly > 0 &&
-          `${costly === experts.length ? "All" : costly} of these ${experts.length} change other text more than a random expert does.`}
+          `${costly === experts.length ? "All" : costly} of these ${experts.length} change other text more than ${COSTLY} times as much as a random expert.`}
       </p>
       {experts.length > 0 && <FoundTable run={run} found={found.data} prices={prices.data} />}
       {prices.error !== null && <ErrorState error={prices.error} />}
@@ -162,7 +163,7 @@ interface Price {
   readonly random_price: number;
 }
 
-const isCostly = ({ price, random_price: random }: Price) => price > random;
+const isCostly = ({ price, random_price: random }: Price) => price > COSTLY * random;
 
 const COLUMNS = [
   ["Strength", ""],

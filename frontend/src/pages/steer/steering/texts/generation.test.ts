@@ -8,6 +8,7 @@ import {
   changedWords,
   continuationText,
   describeProgress,
+  earlyEnd,
   ended,
   expectedCharacters,
   failed,
@@ -230,4 +231,21 @@ describe("the room for a text", () => {
     const finished = reduceEvents(requested(NO_GENERATION), [START, ...tokens, token("baseline", 0, " So"), done], 0);
     expect(bothReplies(asReplies(finished))?.steered).toBe(whole);
   });
+});
+
+it("a steered text of less than half of the baseline's tokens ended early", () => {
+  const texts = (own: number, other: number) =>
+    reduceEvents(
+      requested(NO_GENERATION),
+      [
+        START,
+        ...Array.from({ length: own }, (_, i) => token("steered", i, " a")),
+        ...Array.from({ length: other }, (_, i) => token("baseline", i, " a")),
+        DONE,
+      ],
+      1,
+    );
+  expect(earlyEnd(texts(3, 8))).toEqual([3, 8]);
+  expect(earlyEnd(texts(4, 8))).toBeNull();
+  expect(earlyEnd({ ...texts(3, 8), status: "streaming" })).toBeNull();
 });

@@ -154,6 +154,13 @@ const REASONS: Readonly<Record<DoneEvent["baseline_reason"], string>> = {
   "end-of-text": ", end of text",
 };
 
+/** Tokens of both texts if the steered one ended before half of the other; null otherwise. */
+export function earlyEnd({ baseline, steered, ...state }: Generation): readonly [number, number] | null {
+  const count = ({ continuations }: VariantText) => continuations.reduce((sum, { pieces }) => sum + pieces.length, 0);
+  const [own, other] = [count(steered), count(baseline)];
+  return (state.status === "done" || state.status === "stored") && 2 * own < other ? [own, other] : null;
+}
+
 /** Status of one variant, e.g. `58 of 64 tokens, 38 tokens/s`. */
 export function describeProgress(state: Generation, variant: Variant): string {
   if (state.status === "idle") return "";
