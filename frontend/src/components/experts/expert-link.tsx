@@ -17,7 +17,7 @@ export function shownAutomatic(automatic: AutomaticLabel | null | undefined): Au
 }
 
 /** The language to which a rule is limited, e.g. of `English: “was”`. */
-const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
+export const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
 
 export function describeAutomaticLabel(automatic: AutomaticLabel): string {
   const { label, labeller, balanced_accuracy: accuracy, precision, recall, test_examples, weaknesses } = automatic;

@@ -116,21 +116,19 @@ interface PromptLoadingProps {
   readonly run: RunSummary;
   /** What the model does, such as `Routing`. */
   readonly label: string;
-  /** Class of the faint shapes. */
-  readonly ghost?: string;
   /** Progress, and how to stop it. */
   readonly children?: ReactNode;
 }
 
 /** Faint shapes in place of what a prompt leads to, and what is waited for. */
-export function PromptLoading({ run, label, ghost = "ghost-grid", children }: PromptLoadingProps) {
+export function PromptLoading({ run, label, children }: PromptLoadingProps) {
   const isFirst = useIsLoaded(run) === false;
   return (
     <div className="prompted-empty">
       <p className="ghost-status" role="status">
         {isFirst ? `Loading the language model ${run.language_model_name} first …` : `${label} …`} {children}
       </p>
-      <div className={ghost} aria-hidden="true" />
+      <div className={children === undefined ? "ghost-grid" : "ghost-rows"} aria-hidden="true" />
     </div>
   );
 }

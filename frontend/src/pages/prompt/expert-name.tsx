@@ -3,9 +3,7 @@
 import type { ReactNode } from "react";
 
 import type { RoutedExpertInfo } from "@/api/types";
-
-/** A limit such as `English: `, which takes the room of the words that follow. */
-const LIMIT = /^\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*: /u;
+import { LANGUAGE } from "@/components/experts/expert-link";
 
 /** Words that say little by themselves. */
 export const FUNCTION_WORDS = new Set(
@@ -44,13 +42,13 @@ interface ExpertNameProps {
   readonly info: NamedInfo | undefined;
 }
 
-/** In grey italics if it is automatic and weak. */
+/** In grey italics if it is automatic and weak; without its language, which takes the room of the words after it. */
 export function ExpertName({ info }: ExpertNameProps) {
   const name = expertName(info);
   const isWeak = info?.label === null && info.automatic?.is_clear === false;
   return (
     <span className={isWeak ? "auto-label weak" : undefined} title={name}>
-      {name.replace(LIMIT, "")}
+      {name.replace(LANGUAGE, "")}
     </span>
   );
 }

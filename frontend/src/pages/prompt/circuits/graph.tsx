@@ -111,19 +111,14 @@ export function Graph(props: GraphProps) {
             {graphRows(graph).map(({ title, indices }) => (
               <tr key={title}>
                 <td>{title}</td>
-                {indices.length === 0 ? (
-                  <td className="dim" colSpan={runs.length}>
-                    none among the {changes.length} strongest
+                {(indices.length === 0 ? runs.slice(0, 1) : runs).map(({ positions: [position] }) => (
+                  <td key={position} colSpan={indices.length === 0 ? runs.length : 1}>
+                    <div className="row wrap">
+                      {indices.filter((i) => graph.nodes[i]?.position === position).map(node)}
+                      {indices.length === 0 && <span className="dim">none among the {changes.length} strongest</span>}
+                    </div>
                   </td>
-                ) : (
-                  runs.map(({ positions: [position] }) => (
-                    <td key={position}>
-                      <div className="row wrap">
-                        {indices.filter((i) => graph.nodes[i]?.position === position).map(node)}
-                      </div>
-                    </td>
-                  ))
-                )}
+                ))}
               </tr>
             ))}
             <tr className="ctokens">

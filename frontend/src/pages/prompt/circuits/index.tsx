@@ -441,7 +441,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
       )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt !== "" && error === null && (data === undefined || explained === null) && !isStopped && (
-        <PromptLoading run={run} label="Tracing back from the target" ghost="ghost-rows">
+        <PromptLoading run={run} label="Tracing back from the target">
           <Progress of={circuitQuery(explained).queryKey} />
         </PromptLoading>
       )}

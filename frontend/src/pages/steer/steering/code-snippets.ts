@@ -30,9 +30,6 @@ function wrapOptions(options: readonly string[]): readonly string[] {
   }, []);
 }
 
-/** `none` if no token is selected: then nothing is edited. */
-const formatPositions = (positions: readonly number[]) => (positions.length === 0 ? "none" : positions.join(","));
-
 /** `mxd steer …`, broken into lines between options; `flags` are more of them. */
 export function steerCommand(run: string, request: SteeringRequest, flags = ""): string {
   const { prompt = "", mode = "residual", scope = "all", positions, k, sampling = {} } = request;
@@ -46,7 +43,7 @@ export function steerCommand(run: string, request: SteeringRequest, flags = ""):
       ? scope === "all"
         ? []
         : [`--scope ${scope}`]
-      : [`--positions ${formatPositions(positions)}`]),
+      : [`--positions ${positions.join(",") || "none"}`]),
     ...(flags === "" ? [] : [flags]),
   ];
   // A prompt that starts with a dash goes last, after `--`.

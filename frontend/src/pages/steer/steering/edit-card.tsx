@@ -256,9 +256,7 @@ function Note({ edit, row, activity, isIndexed, onChange }: EditCardProps & RowP
   if (hasNoEffect(edit, activity))
     return (
       <p className="card-note">
-        {mode === "scale"
-          ? "Not active in this prompt or text, so scaling has no effect. "
-          : "Not active in this prompt or text."}
+        Not active in this prompt or text{mode === "scale" ? ", so scaling has no effect. " : "."}
         {mode === "scale" && (
           <button
             type="button"

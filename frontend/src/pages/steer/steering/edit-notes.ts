@@ -24,15 +24,10 @@ export function editScale({ mode, strength }: StrengthEdit) {
 /** Null without an index. */
 type Compared = Pick<ExpertRow, "max_activation" | "p99"> | null;
 
-/** Whether the strength alone is above the largest activation in the index, which the model was never seen to reach. */
-function exceedsRange(mode: EditMode, strength: number, statistics: Compared): boolean {
-  if (statistics === null || (mode !== "add" && mode !== "set")) return false;
-  return strength * statistics.p99 > statistics.max_activation;
-}
-
-/** Whether the strength is above the natural range and above those common for steering. */
+/** Whether the strength is above those common for steering and, alone, above the largest activation in the index. */
 export function isExcessive(mode: EditMode, strength: number, statistics: Compared): boolean {
-  return mode !== "ablate" && strength > USUAL_MAX[mode] && exceedsRange(mode, strength, statistics);
+  if (statistics === null || (mode !== "add" && mode !== "set") || strength <= USUAL_MAX[mode]) return false;
+  return strength * statistics.p99 > statistics.max_activation;
 }
 
 /** Mean KL below which an edit hardly changes a text, in nats per token. */

@@ -2,6 +2,7 @@
 
 import type {
   ConceptScore,
+  Sampling,
   StrengthSweepProgressEvent,
   StrengthSweepRequest,
   StrengthSweepText,
@@ -9,6 +10,8 @@ import type {
 } from "@/api/types";
 import { type Edit, editKey, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed, formatSigned } from "@/lib/text/format";
+
+import { requestEdits } from "./steering-params";
 
 export const SWEEP_STRENGTHS: Readonly<Record<StrengthEdit["mode"], readonly number[]>> = {
   scale: [0, 1, 2, 4, 6, 8],
@@ -27,9 +30,7 @@ export const editsAt = (edits: readonly Edit[], edit: StrengthEdit, strength: nu
 /** The page's request, with one edit at every strength of its mode. */
 export function sweepRequest(request: SteeringRequest, edit: StrengthEdit, samples: number): StrengthSweepRequest {
   const { sampling = {}, edits = [] } = request;
-  const index = edits.findIndex(
-    ({ expert, run }) => editKey(run == null ? { expert } : { expert, run }) === editKey(edit),
-  );
+  const index = requestEdits(edits).findIndex((other) => editKey(other) === editKey(edit));
   return {
     ...request,
     edits: edits.map((other, i) => (i === index ? { ...other, strength: 1 } : other)),
@@ -39,9 +40,7 @@ export function sweepRequest(request: SteeringRequest, edit: StrengthEdit, sampl
   };
 }
 
-function sweepTokens({ max_tokens: tokens = MAX_TOKENS }: NonNullable<SteeringRequest["sampling"]>): number {
-  return Math.min(MAX_TOKENS, tokens);
-}
+const sweepTokens = ({ max_tokens: tokens = MAX_TOKENS }: Sampling) => Math.min(MAX_TOKENS, tokens);
 
 /** A strength with what is known of it by now. */
 export type SweepRowData = Pick<StrengthSweepText, "strength"> & Partial<StrengthSweepText>;
@@ -65,9 +64,7 @@ export const isEarly = ({ tokens = 0, total = 0 }: Partial<StrengthSweepProgress
   2 * tokens < total || total === 0;
 
 /** Cache key of a sweep: the request without the edit's own strength. */
-export function sweepKey(...of: Parameters<typeof sweepRequest>): string {
-  return JSON.stringify(sweepRequest(...of));
-}
+export const sweepKey = (...of: Parameters<typeof sweepRequest>) => JSON.stringify(sweepRequest(...of));
 
 /** Percentages with one decimal below 10. */
 export function formatShare(share: number): string {

@@ -16,10 +16,7 @@ interface AllDone {
 /** Conditions may not hold on other text. */
 export const hasPrice = (edits: readonly Edit[]) => edits.length > 0 && edits.every(({ when }) => when === undefined);
 
-/**
- * `groups`: the edits that have one price each. Group `automatic` is measured at once, unless it changes nothing, and no
- * longer when it changes.
- */
+/** `groups`: edits with one price each. Group `automatic` is measured at once, if it has an effect, until it changes. */
 export function usePrices(run: string, groups: readonly (readonly Edit[])[], automatic = -1) {
   const queries = useQueryClient();
   const requests = groups.map((edits) => edits.map(toHttpEdit));

@@ -5,7 +5,7 @@ import { useMemo, useState } from "react";
 import { Link } from "react-router";
 
 import { findQuery, pricesQuery, routingOptionsQuery } from "@/api/queries";
-import type { FindRequest, FindResponse, FoundExpert, RoutedExpertInfo, RunSummary } from "@/api/types";
+import type { EditEffect, FindRequest, FindResponse, FoundExpert, RoutedExpertInfo, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks, pickLayerRuns } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -158,10 +158,7 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
   );
 }
 
-interface Price {
-  readonly price: number;
-  readonly random_price: number;
-}
+type Price = Pick<EditEffect, "price" | "random_price">;
 
 const isCostly = ({ price, random_price: random }: Price) => price > COSTLY * random;
 

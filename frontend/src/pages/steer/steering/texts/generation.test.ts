@@ -245,7 +245,7 @@ it("a steered text of less than half of the baseline's tokens ended early", () =
       ],
       1,
     );
-  expect(earlyEnd(texts(3, 8))).toEqual([3, 8]);
-  expect(earlyEnd(texts(4, 8))).toBeNull();
-  expect(earlyEnd({ ...texts(3, 8), status: "streaming" })).toBeNull();
+  expect(earlyEnd(texts(3, 8))).toBe("; the steered text ended early, after 3 tokens beside 8");
+  expect(earlyEnd(texts(4, 8))).toBe("");
+  expect(earlyEnd({ ...texts(3, 8), status: "streaming" })).toBe("");
 });

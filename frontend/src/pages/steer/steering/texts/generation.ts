@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 
 import { messageOf, streamSteering } from "@/api/http";
 import type { DoneEvent, SessionResult, SteeringEvent, SteeringRequest, TokenEvent, Turn, Variant } from "@/api/types";
-import { formatFixed } from "@/lib/text/format";
+import { formatFixed, formatPlural } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 
 export interface Continuation {
@@ -154,11 +154,12 @@ const REASONS: Readonly<Record<DoneEvent["baseline_reason"], string>> = {
   "end-of-text": ", end of text",
 };
 
-/** Tokens of both texts if the steered one ended before half of the other; null otherwise. */
-export function earlyEnd({ baseline, steered, ...state }: Generation): readonly [number, number] | null {
-  const count = ({ continuations }: VariantText) => continuations.reduce((sum, { pieces }) => sum + pieces.length, 0);
-  const [own, other] = [count(steered), count(baseline)];
-  return (state.status === "done" || state.status === "stored") && 2 * own < other ? [own, other] : null;
+/** That the steered text ended before half of the other, if it did. */
+export function earlyEnd({ baseline, steered, status }: Generation): string {
+  const lengthOf = ({ continuations }: VariantText) => continuations.flatMap(({ pieces }) => pieces).length;
+  const [own, other] = [lengthOf(steered), lengthOf(baseline)];
+  const isEarly = (status === "done" || status === "stored") && 2 * own < other;
+  return isEarly ? `; the steered text ended early, after ${formatPlural(own, "token")} beside ${other}` : "";
 }
 
 /** Status of one variant, e.g. `58 of 64 tokens, 38 tokens/s`. */
@@ -168,10 +169,10 @@ export function describeProgress(state: Generation, variant: Variant): string {
   if (state.status === "waiting") {
     if (state.before === null) return "reading the prompt";
     if (state.before === 0) return "next in the queue";
-    return `${state.before} ${state.before === 1 ? "request ahead" : "requests ahead"}`;
+    return `${formatPlural(state.before, "request")} ahead`;
   }
   const count = state[variant].continuations[0]?.tokens.length ?? 0;
-  const tokens = `${count} ${count === 1 ? "token" : "tokens"}`;
+  const tokens = formatPlural(count, "token");
   if (state.status === "stopped") return `stopped after ${tokens}`;
   if (state.status === "failed") return `interrupted after ${tokens}`;
   if (state.done !== null) return `done, ${tokens}${REASONS[state.done[`${variant}_reason`]]}`;

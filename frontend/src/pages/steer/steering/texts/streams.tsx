@@ -210,7 +210,6 @@ function Finding({ generation, edits, costs }: Pick<StreamsProps, "generation" |
   if (kl === null || generation.isOutdated) return <p className="finding">&nbsp;</p>;
   const [gained, lost] = [changedWords(generation.steered, 1), changedWords(generation.baseline, -1).slice(0, 1)];
   const [price = null] = costs.prices;
-  const early = earlyEnd(generation);
   const { done = 0, total = 0 } = costs.progress ?? {};
   return (
     <p className="finding">
@@ -221,7 +220,7 @@ function Finding({ generation, edits, costs }: Pick<StreamsProps, "generation" |
       )}
       <Term id="kl">KL</Term> {formatFixed(kl, 2)}
       {edits > 0 && kl < SMALL_KL && ", a small effect"}
-      {early !== null && `; the steered text ended early, after ${formatPlural(early[0], "token")} beside ${early[1]}`}
+      {earlyEnd(generation)}
       {price !== null && `; side effects: ${describeCost(price)}`}
       {price === null && costs.working !== -1 && (
         <span className="dim">; side effects: measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
