@@ -151,7 +151,11 @@ def test_the_dashboard_is_served_with_its_settings(tmp_path: Path, capsys: pytes
     run = trained(tmp_path, list(texts(40)), name="run", tokens=640)
     with pytest.raises(mxd.UserError, match="Invalid accessible: 'tokens'"):
         mxd.serve(run, accessible="tokens")
-    with mxd.serve(run) as dashboard, httpx.Client(base_url=dashboard.url.removesuffix("/runs/run")) as client:
+    # The schema is made at its first request, which takes seconds on a busy machine.
+    with (
+        mxd.serve(run) as dashboard,
+        httpx.Client(base_url=dashboard.url.removesuffix("/runs/run"), timeout=60) as client,
+    ):
         assert [it["name"] for it in client.get("/api/runs").json()["runs"]] == ["run"]
         assert client.get("/openapi.json").json()["openapi"].startswith("3.")
         assert dashboard.url in dashboard._repr_html_()
