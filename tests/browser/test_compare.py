@@ -76,7 +76,7 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(trace.get_by_role("rowheader", name="Layer 1")).to_have_count(0)
     layers.get_by_role("button", name="Layer 1").click()
     expect(page).to_have_url(re.compile("layers=second"))
-    # No label is clear, so the layer that carries the next token is told of, before a cell is pressed.
+    # No label is clear: before a cell is pressed, the finding is about the layer that changes the next token most.
     carried = re.compile(r"Layer \d changes the next token most: its experts on ␣?\S+ (raise|lower) the logit of")
     expect(page.get_by_role("status").filter(has_text=carried)).to_contain_text("No cell clearly raises")
     expect(trace.get_by_role("rowheader", name=re.compile(r"next token [+−]?\d"))).to_have_count(2)

@@ -7,8 +7,8 @@ import { LANGUAGE } from "@/components/experts/expert-link";
 
 /** Words that say little by themselves. */
 export const FUNCTION_WORDS = new Set(
-  "a an the and or but nor if of to in on at for with from by as into than then that this these those there it its i me my he him his she her they them their we us our you your who which what when where is are was were be been being am do does did has have had having will would can could shall should may might must not no so very just also all any some such".split(
-    " ",
+  "a an the and or but nor if of to in on at for with from by as into than then that this these those there it its i me my he him his she her they them their we us our you your who which what when where is are was were be been being am do does did has have had having will would can could shall should may might must not no so very just also all any some such".match(
+    /\w+/g,
   ),
 );
 

@@ -97,7 +97,7 @@ export function cellWidth(available: number, tokens: number, min: number): numbe
 /** What names a cell in the table and its curves. */
 export const cellKey = ({ run, position }: Pick<TracedCell, "run" | "position">) => `${run} ${position}`;
 
-/** Whether a cell's name stands beside it already: in the cell on its left, or in the one below. */
+/** Whether a cell's name is next to it already: in the cell on its left, or in the one below. */
 export function isRepeat(layers: readonly TraceLayer[], columns: readonly Column[], layer: number, column: number) {
   const [name, ...beside] = [[0, 0] as const, [0, 1] as const, [1, 0] as const].map(([down, left]) => {
     const first = layers[layer + down]?.tokens.get(columns[column - left]?.position ?? -1)?.[0];
@@ -232,7 +232,7 @@ const MAX_CONTROLS = 8;
 
 function expertsAt(routings: readonly RunRouting[], run: string, position: number) {
   const active = routings.find((routing) => routing.run === run)?.tokens[position]?.experts ?? [];
-  return active.map((routed) => ({ run, position, ...routed }));
+  return active.slice(0, MAX_TOGETHER).map((routed) => ({ run, position, ...routed }));
 }
 
 /** The strongest other experts of the cell's token, with which a change is compared, each by itself. */
@@ -246,5 +246,4 @@ export const controlsOf = (routings: readonly RunRouting[], { run, position, exp
 export const expertsByLayer = (layers: readonly TraceLayer[], routings: readonly RunRouting[], position: number) =>
   layers
     .map(({ run, layer }) => expertsAt(routings, run, position).map((expert) => ({ layer, ...expert })))
-    .filter((group) => group.length > 0)
-    .map((group) => group.slice(0, MAX_TOGETHER));
+    .filter((group) => group.length > 0);

@@ -77,7 +77,7 @@ interface TraceTableProps {
 interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
   readonly layer: TraceLayer;
   readonly position: number;
-  /** Whether its name stands beside it already. */
+  /** Whether its name is next to it already. */
   readonly isRepeated: boolean;
 }
 
@@ -237,16 +237,16 @@ export function TraceTable(props: TraceTableProps) {
           <Head {...props} />
           <tbody>
             {layers.map((layer, row) => {
-              const change = carried.get(layer.layer);
+              const added = formatSigned(carried.get(layer.layer) ?? 0, 1);
               return (
                 <tr key={layer.run}>
                   <th scope="row" title={layer.run}>
                     <span className="sr">Layer </span>
                     {layer.layer}
-                    {change !== undefined && (
-                      <b className={`block ${change > 0 ? "up" : "down"}`}>
+                    {carried.has(layer.layer) && (
+                      <b className={`block ${added.startsWith("+") ? "up" : added.startsWith("−") ? "down" : ""}`}>
                         <span className="sr">, next token </span>
-                        {formatSigned(change, 1)}
+                        {added}
                       </b>
                     )}
                   </th>

@@ -108,12 +108,11 @@ function useFeeds(traced: Traced, chosen: TracedCell | null, isOpen: boolean) {
 /** By layer, how much its experts on a token raise the logit of the next token; empty while it is measured. */
 function useCarried(traced: Traced, position: number | undefined): ReadonlyMap<number, number> {
   const groups = position === undefined ? [] : expertsByLayer(traced.layers, traced.routings, position);
-  const { data } = useChanges(traced, groups, NONE, position);
+  const { data } = useChanges(traced, groups, [], position);
   return new Map(data?.map(({ target }, i) => [groups[i]?.[0]?.layer ?? -1, -target]));
 }
 
-const NONE: readonly Fed[] = [];
-const NOTHING: Feeds = { cell: null, fed: NONE, told: undefined };
+const NOTHING: Feeds = { cell: null, fed: [], told: undefined };
 const PENDING: Feeds = { ...NOTHING, fed: undefined };
 
 interface PathProps {
@@ -180,7 +179,7 @@ function Carried({ carried, column: { position, token }, predicted }: CarriedPro
 interface FindingProps {
   readonly columns: readonly Column[];
   readonly found: ReturnType<typeof useFeeds>;
-  /** What is told without a cell. */
+  /** The sentence without a cell. */
   readonly children: ReactNode;
 }
 
@@ -273,7 +272,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         </Finding>
         <div className="row pane-h">
           <RampLegend kind="sequential" low="Activation" high="largest of the layer" />
-          <span className="dim">Press a cell for its effects on later ones, in % of their activation</span>
+          <span className="dim">Press a cell for its effects on later ones</span>
           <span className="grow" />
           <ReplacedKl
             subject={`${layers.length} layers spliced in`}
