@@ -6,10 +6,10 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import ANSWERING, UNLABELLED
-from tests.browser.rest import expect_accessible, hover, press, rest
+from tests.browser.rest import COLOURS, expect_accessible, hover, press, rest, violations
 
 pytestmark = pytest.mark.browser
 
@@ -78,7 +78,9 @@ def test_examples_have_three_views_expand_and_mark_the_histogram(expert: Page) -
 def test_an_unlabelled_expert_is_measured_and_its_label_and_note_persist(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     trust = page.get_by_role("list", name="Reliability").get_by_role("listitem")
-    expect(trust).to_have_text([re.compile("^Effect (above|no more than) a random expert’s(, strongest on .+)?$")])
+    effect = re.compile("^Effect (above a random expert’s, direct only|no more than a random expert’s)$")
+    expect(trust).to_have_text([re.compile("^Most often on"), effect])
+    assert trust.last.get_attribute("data-trust") != "high", "not measured"
     writes = page.get_by_role("region", name="Writes")
     expect(writes.get_by_text(re.compile(r"on \d+ of its strongest examples"))).to_be_visible()
     writes.get_by_role("button", name="Measure this expert").click()
@@ -205,6 +207,16 @@ def test_downloads_contain_the_displayed_examples(page: Page) -> None:
     expect_accessible(page.get_by_role("menuitem", name="Statistics, CSV"))
 
 
+def test_what_is_said_before_the_steered_texts_can_be_read(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/steering", lambda route: held.append(route))
+    page.goto(EXPERT)
+    expect(page.get_by_role("region", name="Baseline")).to_have_attribute("aria-busy", "true")
+    assert violations(page, COLOURS) == []
+    for route in held:
+        route.continue_()
+
+
 def test_texts_steered_at_three_strengths_are_beside_those_of_a_random_expert(expert: Page) -> None:
     here = expert.get_by_role("region", name="Steer here")
     expect(here.get_by_role("status")).to_contain_text("random expert", use_inner_text=True)  # without a click
@@ -215,6 +227,7 @@ def test_texts_steered_at_three_strengths_are_beside_those_of_a_random_expert(ex
         expect(text).to_have_attribute("aria-busy", "false")
         expect(text.locator("[data-token]").first).to_be_visible()
     expect(expert).to_have_url(re.compile(r"steer=the\+old\+fox"))
+    assert len({round((text.bounding_box() or {"height": 0})["height"]) for text in texts}) == 1, "one line each"
     tops = [(text.bounding_box() or {"y": 0})["y"] for text in texts]
     assert tops == sorted(tops), "below one another"
     assert tops[-1] - tops[0] < 300, "so low that examples stay on the first screen"

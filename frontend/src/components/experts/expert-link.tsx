@@ -6,7 +6,7 @@ import { Link } from "react-router";
 import type { AutomaticLabel } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { definitionHandlers } from "@/components/terms/term";
-import { TokenChip } from "@/components/tokens/token-chip";
+import { TokenChips } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/text/format";
@@ -98,11 +98,7 @@ export function ExpertLabel({ expert, label, automatic: given = null, topTokens 
       ) : topTokens.length === 0 ? (
         <NoLabel />
       ) : (
-        <span className="chips">
-          {topTokens.slice(0, 3).map((token, i) => (
-            <TokenChip key={i} text={typeof token === "string" ? token : token.text} />
-          ))}
-        </span>
+        <TokenChips tokens={topTokens} first={3} />
       )}
       {expert !== undefined && <span className="sr">Expert {expert}</span>}
     </>

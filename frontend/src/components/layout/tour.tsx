@@ -20,7 +20,7 @@ const STEPS: readonly Step[] = [
   {
     page: "home",
     title: "What an expert does",
-    text: "Move the slider. Two experts turn prose into verse. Green words became more likely.",
+    text: "Move the slider: more of an expert changes more of the text. Green words became more likely.",
   },
   {
     page: "experts",

@@ -46,14 +46,8 @@ const Bars = memo(function Bars({ counts, height }: { readonly counts: readonly 
 });
 
 /** For table rows: no axis and no marker. */
-export function SparkHistogram({
-  label,
-  ...histogram
-}: {
-  readonly counts: readonly number[];
-  readonly label: string;
-}) {
-  const { counts } = trimHistogram({ counts: histogram.counts, high: 1 });
+export function SparkHistogram({ label, ...all }: Pick<Histogram, "counts"> & { readonly label: string }) {
+  const { counts } = trimHistogram({ ...all, high: 1 });
   return (
     <svg
       className="spark"

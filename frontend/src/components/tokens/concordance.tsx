@@ -121,13 +121,7 @@ const Row = memo(function Row(props: RowProps) {
         label={`Example ${example.rank + 1}`}
         pieces={allPieces}
         tip={({ text: token, id, value, rank }) => (
-          <TokenTip
-            text={token}
-            id={id}
-            activation={value}
-            largest={largest}
-            {...(rank !== undefined && { rank: [rank] })}
-          />
+          <TokenTip text={token} id={id} activation={value} largest={largest} {...(rank && { rank: [rank] })} />
         )}
         onHover={(piece) => onHover?.(piece?.value ?? null)}
         onLock={({ index }) => onLock?.({ bin: example.bin, rank: example.rank, position: index })}

@@ -15,6 +15,27 @@ export function TokenChip({ text }: { readonly text: string }) {
   );
 }
 
+interface TokenChipsProps {
+  readonly tokens: readonly (string | { readonly text: string })[];
+  /** At most so many. */
+  readonly first?: number;
+  readonly className?: string;
+}
+
+export const TokenChips = ({ tokens, first = tokens.length, className = "chips" }: TokenChipsProps) => (
+  <span className={className}>
+    {tokens.slice(0, first).map((token, i) => (
+      <TokenChip key={i} text={typeof token === "string" ? token : token.text} />
+    ))}
+  </span>
+);
+
+/** Without those that differ from an earlier one in case and spaces only. */
+export function distinctWords<T extends { readonly text: string }>(tokens: readonly T[]): readonly T[] {
+  const words = tokens.map(({ text }) => text.trim().toLowerCase());
+  return tokens.filter((_, i) => words.indexOf(words[i] ?? "") === i);
+}
+
 /** Whether a token is a word by itself, and no part of a word or of a character. */
 export const isWholeWord = (text: string) => /^ (\p{L}{2,}|[AIa])$/u.test(text);
 

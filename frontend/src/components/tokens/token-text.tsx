@@ -37,8 +37,12 @@ export function displayText(text: string, layout: "line" | "block", showBreaks: 
 /** On one line, a token of spaces is drawn, so that its shade is not an empty box. */
 export const withDrawnSpace = (text: string) => (/^ +$/.test(text) ? `${text.slice(1)}␣` : text);
 
+/** Its arrows fill their width, and would touch. */
+const isBreak = (text: string) => /^↵+\n?$/.test(text);
+
 /** Text without a value: plain, or a boundary between documents. */
 function PlainToken({ piece, text }: { readonly piece: Piece; readonly text: string }) {
+  if (isBreak(text)) return <span className="break">{text}</span>;
   if (!isBoundary(piece.text)) return text;
   return (
     <span className="doc-end" title="document boundary">
@@ -66,7 +70,7 @@ function LiveToken({ piece, text, className, isLocked, isTabStop }: LiveTokenPro
         aria-pressed={isLocked}
         data-token={piece.index}
         aria-label={whitespaceName(piece.text) ?? undefined}
-        className={`tok ${className}${isLocked ? " locked" : ""}${isBoundary(piece.text) ? " doc-end" : ""}`}
+        className={`tok ${className}${isLocked ? " locked" : ""}${isBoundary(piece.text) ? " doc-end" : ""}${isBreak(text) ? " break" : ""}`}
       >
         {body}
       </span>

@@ -4,18 +4,18 @@ import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useMemo, useState } from "react";
 import { Link } from "react-router";
 
-import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
-import type { RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
+import { expertQuery, healthQuery, sessionsQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
+import type { EditPrice, RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { NotIndexed } from "@/components/layout/missing";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
 import { PromptBox } from "@/components/prompt/prompt-box";
-import { pageLinks, pickLayerRuns, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, pickLayerRuns, sessionUrl, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { activeK } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
-import { ChangeTip, TokenChip } from "@/components/tokens/token-chip";
+import { ChangeTip, distinctWords, TokenChips } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ShadedText, TokenStrip } from "@/components/tokens/token-text";
 import { hideTip } from "@/components/tokens/tip-layer";
@@ -33,6 +33,7 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
+import { describeCost } from "@/pages/steer/steering/edit-notes";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
 import { type Generation, isRunning, storedGeneration, useGeneration } from "@/pages/steer/steering/texts/generation";
 
@@ -60,7 +61,9 @@ const SCALE_LIMIT = 4;
 const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 
 /** Of the tokens that it promotes. */
-const PROMOTED = 4;
+const PROMOTED = 5;
+/** Of the run's saved sessions. */
+const OTHERS = 3;
 
 /** An expert of the text: its label, its strongest examples, and what it promotes if that is measured. */
 function ExpertCard({ run, expert }: { readonly run: string; readonly expert: number }) {
@@ -81,10 +84,7 @@ function ExpertCard({ run, expert }: { readonly run: string; readonly expert: nu
       ))}
       {ablation?.exceeds_random === true && (
         <div className="dim">
-          Promotes{" "}
-          {ablation.promoted.slice(0, PROMOTED).map(({ id, text }) => (
-            <TokenChip key={id} text={text} />
-          ))}
+          Promotes, strongest first <TokenChips tokens={distinctWords(ablation.promoted)} first={PROMOTED} />
         </div>
       )}
     </section>
@@ -137,6 +137,8 @@ function Why() {
 interface HeroTextsProps extends ReturnType<typeof useTexts> {
   readonly prompt: string;
   readonly strength: number;
+  /** Whether another prompt is typed. */
+  readonly isOutdated: boolean;
 }
 
 function SteeredText({ prompt, generation, stop, strength }: HeroTextsProps) {
@@ -191,6 +193,8 @@ interface HeroProps {
   readonly edits: readonly Edit[];
   /** Stored texts by strength; empty if there are none. */
   readonly texts: readonly ShowcaseText[];
+  /** Of the edits at their own strength. */
+  readonly price?: EditPrice | null;
 }
 
 function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edits">) {
@@ -236,7 +240,7 @@ function useHero({ run, request, edits, texts }: HeroProps) {
   const generated = useTexts(run.name, changed, shownEdits, shown);
   const stops = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
   return {
-    texts: { ...generated, prompt, strength },
+    texts: { ...generated, prompt, strength, isOutdated: draft !== prompt },
     slider,
     draft: { text: draft, setText: setDraft, commit: submit },
     shownEdits,
@@ -247,14 +251,37 @@ function useHero({ run, request, edits, texts }: HeroProps) {
 /** The text without edits, which is there at every strength, beside the steered one. */
 function HeroTexts(props: HeroTextsProps) {
   return (
-    <div className="hero-texts">
-      <aside className="hero-text ink2" aria-label="Original">
+    <div className="hero-texts" data-outdated={props.isOutdated || undefined}>
+      <aside className="hero-text" aria-label="Original">
         <h2>Original</h2>
-        {props.prompt}
+        <span className="dim">{props.prompt}</span>
         {piecesOf(props.generation, "baseline").map((piece) => piece.text)}
       </aside>
       <SteeredText {...props} />
     </div>
+  );
+}
+
+/** Sessions of the run with other experts, each with the beginning of its text. */
+function Others({ run, experts }: { readonly run: string; readonly experts: readonly number[] }) {
+  const { data } = useQuery(sessionsQuery(run));
+  if (data === undefined) return <LoadingState label="Loading sessions" rows={1 + OTHERS} />;
+  const others = data.sessions.filter(
+    ({ is_chat: isChat, text, edits }) => !isChat && text && edits.every(({ expert }) => !experts.includes(expert)),
+  );
+  if (others.length === 0) return null;
+  return (
+    <section aria-label="Other experts to try">
+      <h2>Other experts to try</h2>
+      {others.slice(0, OTHERS).map(({ id, name, text }) => (
+        <p key={id} className="dim cut">
+          <Link className="link" to={sessionUrl(id)}>
+            {name}
+          </Link>{" "}
+          … {text}
+        </p>
+      ))}
+    </section>
   );
 }
 
@@ -284,7 +311,7 @@ function HeroLegend({ run, children }: { readonly run: string; readonly children
 
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
-  const { run, edits } = props;
+  const { run, edits, price } = props;
   const { texts, slider, draft, shownEdits, stops } = useHero(props);
   return (
     <section className="hero" aria-label="Steering a text">
@@ -293,18 +320,25 @@ function Hero(props: HeroProps) {
         {edits.map(({ expert }) => (
           <ExpertCard key={expert} run={run.name} expert={expert} />
         ))}
-        <p className="ink2">
-          <RampLegend kind="sequential" low="Activation 0" high="largest" />, ↵ line break
+        <p className="row wrap ink2">
+          <RampLegend kind="sequential" low="Activation 0" high="largest" />
+          <span>↵ is a line break</span>
         </p>
+        <Others run={run.name} experts={edits.map(({ expert }) => expert)} />
       </div>
       <div className="hero-main">
-        <PromptBox
-          label="Prompt to continue"
-          placeholder="Type the beginning of a text, then press Enter"
-          draft={draft}
-          onOpen="leave-focus"
-          onEnter="submit"
-        />
+        <div className="row">
+          <PromptBox
+            label="Prompt to continue"
+            placeholder="Type the beginning of a text, then press Enter"
+            draft={draft}
+            onOpen="leave-focus"
+            onEnter="submit"
+          />
+          <Button variant={texts.isOutdated ? "primary" : "plain"} disabled={!texts.isOutdated} onClick={draft.commit}>
+            Generate
+          </Button>
+        </div>
         <div className="hero-track">
           <Slider
             label="Strength of the experts"
@@ -317,6 +351,7 @@ function Hero(props: HeroProps) {
             onChange={slider.drag}
             onChangeEnd={slider.commit}
           />
+          <p className="dim">{price && `Side effects at +${edits[0]?.strength}: ${describeCost(price)}`}</p>
         </div>
         <HeroTexts {...texts} />
         <HeroLegend run={run.name}>
@@ -436,6 +471,7 @@ function Content({ run }: { readonly run: RunSummary }) {
           request={showcase.session.steering}
           edits={requestEdits(showcase.session.steering.edits ?? [])}
           texts={showcase.texts}
+          price={showcase.session.price}
         />
       ) : (
         <NotIndexed run={run} />

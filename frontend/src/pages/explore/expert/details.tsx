@@ -16,14 +16,13 @@ import type {
   ExpertRow,
   RoutingResponse,
   RunSummary,
-  TokenEffect,
 } from "@/api/types";
 import { formatValue } from "@/components/experts/columns";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
 import { ColumnTerm, Term } from "@/components/terms/term";
 import type { ExampleToken } from "@/components/tokens/concordance";
-import { TokenChip, TokenTip } from "@/components/tokens/token-chip";
+import { TokenChips, TokenTip } from "@/components/tokens/token-chip";
 import { TokenGroup, TokenText } from "@/components/tokens/token-text";
 import { Button } from "@/components/ui/button";
 import { PaneHead } from "@/components/ui/pane-head";
@@ -78,26 +77,15 @@ function summary({ pieces, peak }: Activation, largest: number): string {
   return `Active on ${formatCount(active)} of ${formatCount(pieces.length)} tokens, maximum ${formatFixed(strongest)}${share}.`;
 }
 
-function TestedText({
-  response,
-  expert,
-  largest,
-  onHover,
-}: Omit<TestTextProps, "run" | "text" | "onText"> & {
+interface TestedProps extends Pick<TestTextProps, "expert" | "largest" | "onHover"> {
   readonly response: RoutingResponse;
-}) {
+}
+
+function TestedText({ response, expert, largest, onHover }: TestedProps) {
   const activation = useMemo(() => findActivation(response, expert), [response, expert]);
-  const tip = (piece: Piece) => {
-    const rank = activation.ranks.get(piece.index);
-    return (
-      <TokenTip
-        text={piece.text}
-        id={piece.id}
-        activation={piece.value}
-        largest={largest}
-        {...(rank !== undefined && { rank })}
-      />
-    );
+  const tip = ({ index, text, id, value }: Piece) => {
+    const rank = activation.ranks.get(index);
+    return <TokenTip text={text} id={id} activation={value} largest={largest} {...(rank && { rank })} />;
   };
   return (
     <>
@@ -322,16 +310,6 @@ export function CausalImportance({ ablation }: { readonly ablation: Ablation }) 
   );
 }
 
-function Tokens({ tokens }: { readonly tokens: readonly TokenEffect[] }) {
-  return (
-    <span className="chips">
-      {tokens.map((token) => (
-        <TokenChip key={token.id} text={token.text} />
-      ))}
-    </span>
-  );
-}
-
 interface WeightTableProps {
   readonly caption: string;
   readonly heads: readonly string[];
@@ -387,8 +365,8 @@ function MatrixSvd({ map }: { readonly map: ExpertMap }) {
           heads={["Share", "Promoted in one direction", "Promoted in the opposite direction"]}
           rows={map.directions.map(({ share, positive_tokens: positive, negative_tokens: negative }) => [
             `${formatPercent(share, 1)} %`,
-            <Tokens key="positive" tokens={positive} />,
-            <Tokens key="negative" tokens={negative} />,
+            <TokenChips key="positive" tokens={positive} />,
+            <TokenChips key="negative" tokens={negative} />,
           ])}
         />
         {(["largest", "smallest"] as const)

@@ -30,7 +30,7 @@ import { ListPopover } from "@/components/lists/add-to-list";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { haveSameStart, pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Described, Term } from "@/components/terms/term";
-import { TokenChip } from "@/components/tokens/token-chip";
+import { distinctWords, TokenChips } from "@/components/tokens/token-chip";
 import { useTray } from "@/components/tray/tray-context";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Button, GhostButton, RemoveChip } from "@/components/ui/button";
@@ -241,6 +241,9 @@ function Label({ run, detail }: ExpertHeadProps) {
   );
 }
 
+/** Of those that it fires on or promotes. */
+const SUMMARY_TOKENS = 3;
+
 /** Where the label comes from, and how well it predicts where the expert fires. */
 function LabelTrust({ row: { label, automatic }, label_matches: matches, label_examples: examples }: ExpertDetail) {
   if (label !== null) return <li data-trust="unknown">User label, not tested</li>;
@@ -277,29 +280,34 @@ function LabelTrust({ row: { label, automatic }, label_matches: matches, label_e
 
 /** Whether it changes the next token more than a random expert: as measured, or as computed on its top examples. */
 function EffectTrust({ run, detail }: ExpertHeadProps) {
-  const { writes, exceeds, error } = useWrites(run, detail);
-  const [strongest] = writes?.promoted ?? [];
+  const { exceeds, error } = useWrites(run, detail);
+  const { ablation } = detail;
+  const isMeasured = exceeds === true && ablation !== null;
   if (detail.row.active_tokens === 0 || error !== null) return null;
   return (
-    <li className="trust-effect" data-trust={exceeds === undefined ? "unknown" : exceeds ? "high" : "low"}>
+    <li className="trust-effect" data-trust={isMeasured ? "high" : exceeds === false ? "low" : "unknown"}>
       <Term id="direct_logit_effect">Effect</Term>{" "}
       {exceeds === undefined ? "is computed …" : exceeds ? "above a random expert’s" : "no more than a random expert’s"}
-      {exceeds === true && strongest !== undefined && (
-        <>
-          , strongest on <TokenChip text={strongest.text} />
-        </>
-      )}
+      {exceeds === true && ablation === null && ", direct only"}
+      {isMeasured && ": promotes "}
+      {isMeasured && <TokenChips tokens={distinctWords(ablation.promoted)} first={SUMMARY_TOKENS} />}
     </li>
   );
 }
 
-/** How far the label and the effect can be trusted, in one line. */
+/** What it fires on and promotes, and how far that and the label can be trusted. */
 function Trust(props: ExpertHeadProps) {
   const { row } = props.detail;
   const { recurrence, compared_runs: compared } = row;
   return (
     <ul className="row wrap trust" aria-label="Reliability">
       <LabelTrust {...props.detail} />
+      {row.active_tokens > 0 && (
+        <li>
+          <Term id="top_tokens">Most often on</Term>{" "}
+          <TokenChips tokens={distinctWords(row.top_tokens)} first={SUMMARY_TOKENS} />
+        </li>
+      )}
       {recurrence !== null && compared !== null && (
         <li>
           <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs

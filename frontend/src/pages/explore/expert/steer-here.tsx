@@ -22,7 +22,9 @@ import {
   type Generation,
   isRunning,
   meanKl,
+  NO_GENERATION,
   useGeneration,
+  type VariantText,
 } from "@/pages/steer/steering/texts/generation";
 import { SCALE_LIMIT } from "@/pages/steer/steering/texts/streams";
 
@@ -55,10 +57,12 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
         <h3>{title}</h3>
         <span className="dim">{note}</span>
       </header>
-      <div className="steered-text" data-outdated={generation.isOutdated || undefined}>
+      <div className="steered-text" data-outdated={(generation.isOutdated && pieces.length > 0) || undefined}>
         {pieces.length === 0 && <span className="dim">{describeProgress(generation, variant) || "…"}</span>}
         <TokenStrip
           label={title}
+          layout="line"
+          showBreaks
           className="stream-tokens"
           pieces={pieces.map((piece, i) => (i === 0 ? { ...piece, text: piece.text.trimStart() } : piece))}
           shade={(piece) => (variant === "baseline" ? "" : divergingClass(piece.value ?? 0, SCALE_LIMIT))}
@@ -68,17 +72,15 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
           }}
         />
       </div>
-      <span className="dim num">
-        {steeringUrl !== undefined && (
-          <>
-            <Term id="kl">KL</Term> {kl === null ? "…" : formatFixed(kl, 2)}
-          </>
-        )}
-      </span>
       {steeringUrl !== undefined && (
-        <LinkButton size="small" variant="ghost" to={steeringUrl}>
-          Open in Steer
-        </LinkButton>
+        <>
+          <span className="dim num">
+            <Term id="kl">KL</Term> {kl === null ? "…" : formatFixed(kl, 2)}
+          </span>
+          <LinkButton size="small" variant="ghost" to={steeringUrl}>
+            Open in Steer
+          </LinkButton>
+        </>
       )}
     </section>
   );
@@ -117,20 +119,29 @@ function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
 
 type Shown = ReturnType<typeof useTexts>;
 
-/** From which strength on the texts differ more than the random expert's, and the words that gained most there. */
+/** The largest rise of a token's log-probability, or of one word's. */
+function largestGain({ continuations }: VariantText, word?: string): number {
+  const pieces = continuations.flatMap((one) => one.pieces);
+  const those = pieces.filter(({ text }) => word === undefined || text.trim().toLowerCase() === word);
+  return Math.max(0, ...those.map(({ value }) => value ?? 0));
+}
+
+/** From which strength on the texts differ more than the random expert's, and the words that gained more than its. */
 function Conclusion({ texts, control }: Shown) {
   const rows = control === null ? texts : [...texts, control];
   if (!rows.every(([, { generation }]) => generation.status === "done")) return null;
-  const random = (control && meanKl(control[1].generation.steered)) ?? 0;
-  const [first] = texts.filter(([, { generation }]) => (meanKl(generation.steered) ?? 0) > random);
+  const random = control?.[1].generation.steered ?? NO_GENERATION.steered;
+  const noise = meanKl(random) ?? 0;
+  const [first] = texts.filter(([, { generation }]) => (meanKl(generation.steered) ?? 0) > noise);
   if (first === undefined) return "No text changes the predictions more than the random expert’s: no visible effect.";
-  const [{ strength }, { generation }] = first;
-  const words = changedWords(generation.steered, 1).map((word) => `“${word}”`);
+  // At the strength of the random expert.
+  const strongest = texts[2][1].generation.steered;
+  const words = changedWords(strongest, 1).filter((word) => largestGain(strongest, word) > largestGain(random));
   return (
     <>
-      {first === texts[0] ? `All of these ${texts.length} change` : `From +${strength} on, the texts change`} the
-      predictions more than {control === null ? "no edit" : `a random expert at +${STRONGEST}`}.
-      {words.length > 0 && ` Words that gained most at +${strength}: ${words.join(", ")}.`}
+      {first === texts[0] ? `All of these ${texts.length} change` : `From +${first[0].strength} on, the texts change`}{" "}
+      the predictions more than {control === null ? "no edit" : `a random expert at +${STRONGEST}`}.
+      {words.length > 0 && ` Words that gained most at +${STRONGEST}, more than any of its: “${words.join("”, “")}”.`}
     </>
   );
 }
@@ -154,7 +165,7 @@ function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
               title={isOwn ? `+${one.strength}` : "Random"}
               note={
                 isOwn
-                  ? `adds ${formatFixed(one.strength * row.p99, 1)}`
+                  ? `× p99, adds ${formatFixed(one.strength * row.p99, 1)}`
                   : one.expert !== row.expert && (
                       <>
                         <Link className="link" to={links.expert(one.expert)}>

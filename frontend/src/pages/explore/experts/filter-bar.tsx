@@ -29,26 +29,6 @@ interface FilterBarProps {
   readonly view: ExpertsView;
 }
 
-interface SavedFilterProps {
-  readonly name: string;
-  readonly experts: number;
-  readonly isChosen: boolean;
-  readonly onChoose: (isChosen: boolean) => void;
-}
-
-function SavedFilter({ name, experts, isChosen, onChoose }: SavedFilterProps) {
-  return (
-    <Button
-      size="small"
-      variant={isChosen ? "chosen" : "plain"}
-      aria-pressed={isChosen}
-      onClick={() => onChoose(!isChosen)}
-    >
-      {name} <span className="dim">{formatCount(experts)}</span>
-    </Button>
-  );
-}
-
 /** Adds the experts that match the filters to a list, or to a new one, once all of them are in the table. */
 function AddMatching({ run, view }: FilterBarProps) {
   const { data, hasNextPage } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
@@ -62,35 +42,33 @@ function AddMatching({ run, view }: FilterBarProps) {
 
 function SavedLists({ run, view }: FilterBarProps) {
   const { params, setParams } = view;
-  const { data } = useQuery(listsQuery(run));
+  const { lists = [], tags = [] } = useQuery(listsQuery(run)).data ?? {};
   const links = usePageLinks();
+  const button = (param: "list" | "tag", value: string | number, none: "" | null, name: string, experts: number) => {
+    const isChosen = params[param] === value;
+    return (
+      <Button
+        key={value}
+        size="small"
+        variant={isChosen ? "chosen" : "plain"}
+        aria-pressed={isChosen}
+        onClick={() => setParams({ [param]: isChosen ? none : value }, "push")}
+      >
+        {name} <span className="dim">{formatCount(experts)}</span>
+      </Button>
+    );
+  };
   return (
     <div className="row wrap saved-lists" role="group" aria-label="Lists and tags">
-      {data !== undefined && data.lists.length > 0 && <span>Lists</span>}
-      {data?.lists.map(({ id, name, experts }) => (
-        <SavedFilter
-          key={id}
-          name={name}
-          experts={experts}
-          isChosen={params.list === id}
-          onChoose={(isChosen) => setParams({ list: isChosen ? id : null }, "push")}
-        />
-      ))}
+      {lists.length > 0 && <span>Lists</span>}
+      {lists.map(({ id, name, experts }) => button("list", id, null, name, experts))}
       {params.list !== null && (
         <LinkButton size="small" variant="ghost" icon="list" to={links.list(params.list)}>
           Open list: order, notes, export
         </LinkButton>
       )}
-      {data !== undefined && data.tags.length > 0 && <span>Tags</span>}
-      {data?.tags.map(({ tag, experts }) => (
-        <SavedFilter
-          key={tag}
-          name={tag}
-          experts={experts}
-          isChosen={params.tag === tag}
-          onChoose={(isChosen) => setParams({ tag: isChosen ? tag : "" }, "push")}
-        />
-      ))}
+      {tags.length > 0 && <span>Tags</span>}
+      {tags.map(({ tag, experts }) => button("tag", tag, "", tag, experts))}
       <AddMatching run={run} view={view} />
     </div>
   );
@@ -192,12 +170,9 @@ type Format = keyof typeof FORMATS;
 
 function save(run: string, view: ExpertsView, rows: readonly ExpertRow[], format: Format): void {
   const experts = rows.map((row) => tableRow(row, view.columns, view.params.hide));
-  const json = () => JSON.stringify({ run, asked: toFilters(view), experts }, null, 2);
-  saveFile(
-    `${run}-experts.${format}`,
-    format === "csv" ? recordsCsv(experts) : json(),
-    format === "csv" ? "text/csv" : "application/json",
-  );
+  const name = `${run}-experts.${format}`;
+  if (format === "csv") saveFile(name, recordsCsv(experts), "text/csv");
+  else saveFile(name, JSON.stringify({ run, asked: toFilters(view), experts }, null, 2), "application/json");
 }
 
 /** Exports all experts that match the filters, with the order and columns on screen. */

@@ -125,7 +125,7 @@ export function Overview(props: OverviewProps) {
       <summary>
         <b>Map of all experts</b>{" "}
         <span className="note wide-only">
-          by density and activation, the steerable ones dark; select some with the lasso
+          by density and activation, the steerable ones large; select some with the lasso
         </span>
       </summary>
       {isOpen && <ExpertMap {...props} />}

@@ -14,7 +14,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { SortHeader } from "@/components/table/sort-header";
 import { subscribeWindowPosition, VirtualRows, windowPosition } from "@/components/table/virtual-rows";
 import { ColumnTerm } from "@/components/terms/term";
-import { TokenChip } from "@/components/tokens/token-chip";
+import { TokenChips } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
@@ -110,8 +110,9 @@ const cellClass = (column: Column, sort: string) =>
     ...(column.key === sort ? ["sorted"] : []),
   ].join(" ");
 
-function LabelCell({ row }: { readonly row: ExpertRow }) {
+function LabelCell({ row, columns }: Omit<BodyRowProps, "sort">) {
   const links = usePageLinks();
+  const isTokenColumn = columns.some(({ key }) => key === "top_tokens");
   return (
     <Link to={links.expert(row.expert)}>
       <span className="mono dim" aria-hidden="true">
@@ -120,22 +121,14 @@ function LabelCell({ row }: { readonly row: ExpertRow }) {
       {row.active_tokens === 0 && row.label === null ? (
         <span className="dim">dead</span>
       ) : (
-        <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens} />
+        <ExpertLabel label={row.label} automatic={row.automatic} topTokens={isTokenColumn ? [] : row.top_tokens} />
       )}
       {row.label === null && <span className="sr">Expert {row.expert}</span>}
     </Link>
   );
 }
 
-function Tokens({ tokens }: { readonly tokens: readonly { readonly id: number; readonly text: string }[] }) {
-  return (
-    <div className="whole-chips">
-      {tokens.slice(0, 5).map((token) => (
-        <TokenChip key={token.id} text={token.text} />
-      ))}
-    </div>
-  );
-}
+const FEW = { first: 5, className: "whole-chips" };
 
 /** What steering with an expert writes, as on its page: computed while its row is on screen. */
 function Promotes({ expert }: Pick<ExpertRow, "expert">) {
@@ -144,7 +137,7 @@ function Promotes({ expert }: Pick<ExpertRow, "expert">) {
   if (data === undefined) return <span className="dim">…</span>;
   return (
     <span className={data.exceeds_random ? "" : "dim"} title={data.exceeds_random ? undefined : NO_MORE_THAN_RANDOM}>
-      <Tokens tokens={data.writes.promoted} />
+      <TokenChips tokens={data.writes.promoted} {...FEW} />
     </span>
   );
 }
@@ -162,10 +155,10 @@ const promotesColumn = (column: Column): Column => ({
 });
 
 /** Cells that are more than a number. */
-const CELLS: Readonly<Record<string, (row: ExpertRow) => ReactNode>> = {
-  label: (row) => <LabelCell row={row} />,
+const CELLS: Readonly<Record<string, (row: ExpertRow, columns: readonly Column[]) => ReactNode>> = {
+  label: (row, columns) => <LabelCell row={row} columns={columns} />,
   density: ({ density }) => formatShare(density),
-  top_tokens: (row) => <Tokens tokens={row.top_tokens} />,
+  top_tokens: (row) => <TokenChips tokens={row.top_tokens} {...FEW} />,
   promotes: (row) => row.active_tokens > 0 && <Promotes expert={row.expert} />,
   histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
 };
@@ -361,7 +354,7 @@ const BodyRow = memo(function BodyRow({ row, columns, sort }: BodyRowProps) {
       </td>
       {columns.map((column) => (
         <td key={column.key} className={cellClass(column, sort)}>
-          {CELLS[column.key]?.(row) ?? formatValue(column, row)}
+          {CELLS[column.key]?.(row, columns) ?? formatValue(column, row)}
         </td>
       ))}
     </tr>
