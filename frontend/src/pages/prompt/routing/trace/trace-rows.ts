@@ -159,8 +159,9 @@ const MIN_TOLD = 0.01;
 /** The server's limits of cells that are read and of experts that are ablated together. */
 const MAX_READ = 1024;
 const MAX_TOGETHER = 64;
-/** Cells among which that of a headline is looked for. */
+/** Cells among which that of a headline is looked for, and other experts with which an effect is compared. */
 const MAX_LEADS = 24;
+const MAX_CONTROLS = 8;
 /** Longer texts would be ablated too slowly. */
 const MAX_LED_TOKENS = 64;
 
@@ -227,8 +228,6 @@ export function headlineOf(
   );
   return found.toSorted((a, b) => b.size - a.size)[0];
 }
-
-const MAX_CONTROLS = 8;
 
 function expertsAt(routings: readonly RunRouting[], run: string, position: number) {
   const active = routings.find((routing) => routing.run === run)?.tokens[position]?.experts ?? [];
