@@ -219,8 +219,8 @@ class Circuit(ShortRepr):
         rows = [("Next" if layer is None else f"L{layer}", "", boxes[layer]) for layer in late_first]
         prompt = [Token(token.text) for token in self.tokens if not token.start]
         note = (
-            "A box is an expert on a token, and how the target changes when it is ablated: predicted, then measured. "
-            "Green boxes support the target, purple ones oppose it."
+            "A box is an expert on a token, and how much it supports (+) or opposes (-) the target: predicted, then "
+            "measured by ablating it. An arrow: how much it raises or lowers a later expert or the target."
         )
         return Snapshot(
             f"Circuit: {self.label}",
@@ -237,12 +237,12 @@ class Circuit(ShortRepr):
         node = self.nodes[index]
         if node.run is None or node.expert is None:
             return Token(f"{self.label} {node.predicted:.2f}", "", f"Target {self.label}: {node.predicted:.3f}")
-        change = f"{node.predicted:+.2f}" + ("" if measured is None else f", {measured:+.2f}")
+        change = f"{-node.predicted:+.2f}" + ("" if measured is None else f", {-measured:+.2f}")
         fed = [edge for edge in self.edges if edge.source == index][:EDGES_IN_TIP]
         lines = [
             f"Layer {node.layer}, expert {origin.named(node.run, node.expert)}",
-            f"Without it: {change} (predicted{'' if measured is None else ', measured'})",
-            *(f"→ {self._name(edge.target, origin)} {edge.predicted:+.3f}" for edge in fed),
+            f"Support: {change} (predicted{'' if measured is None else ', measured'})",
+            *(f"→ {self._name(edge.target, origin)} {-edge.predicted:+.3f}" for edge in fed),
         ]
         named = f"{node.expert} {origin.label(node.run, node.expert)}".strip()
         shade = change_shade(-node.predicted / largest)

@@ -259,6 +259,7 @@ def test_a_circuit(live_client: TestClient) -> None:
     files = made(live_client, {"kind": "circuit", "request": request, "graph": graph})
     for node in graph["nodes"][1:]:
         assert f"Layer {node['layer']}, expert {node['expert']}" in files["html"]
+        assert f"Support: {-node['predicted']:+.2f} (predicted)" in files["html"]
     assert "mxd circuit small &#x27;--prompt=the old fox&#x27; --nodes 4" in files["html"]
     for changed in ({"position": 99}, {"expert": 10**20}):
         nodes = [graph["nodes"][0], graph["nodes"][1] | changed, *graph["nodes"][2:]]
