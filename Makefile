@@ -100,7 +100,7 @@ test-newest:
 	@test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
 	@echo "Installing the newest release of every dependency in $(NEWEST), about a minute"
 	@$(NEWEST)/bin/python -m pip install -qq --disable-pip-version-check '$(TORCH)'
-	@$(NEWEST)/bin/python -m pip install -qq --disable-pip-version-check --upgrade --upgrade-strategy eager '$(TORCH)' -e . \
+	@$(NEWEST)/bin/python -m pip install -qq --disable-pip-version-check --upgrade --upgrade-strategy eager '$(TORCH)' -e '.[tensorboard]' \
 		pytest pytest-xdist hypothesis httpx
 	@$(NEWEST)/bin/python -m pip list --disable-pip-version-check | grep -E '^(fastapi|pydantic|torch|transformers|uvicorn) '
 	@$(NEWEST)/bin/python -m pytest -q $(PYTEST) -p no:cacheprovider $(CORE)
