@@ -312,4 +312,4 @@ def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str]
         rival = name if name == title else f"the {title}"
         said = f"wins {wins} and loses {losses} of {plural(count, 'comparison')} with {rival}"
         clauses.append(said if wins or losses else f"ties all {plural(count, 'comparison')} with {rival}")
-    return f"It {'; it '.join(clauses)}." + " All others are ties." * has_ties if clauses else ""
+    return f"It {'; it '.join(clauses)}." + " The rest of these are ties." * has_ties if clauses else ""
