@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 
 import type { RoutedExpertInfo } from "@/api/types";
-import { LANGUAGE } from "@/components/experts/expert-link";
+import { LANGUAGE, namingLabel } from "@/components/experts/expert-link";
 
 /** Words that say little by themselves. */
 export const FUNCTION_WORDS = new Set(
@@ -17,7 +17,7 @@ export type NamedInfo = Pick<RoutedExpertInfo, "label" | "automatic" | "top_toke
 /** The label, else the automatic one, else the token on which the expert fires most often. */
 export function expertName(info: NamedInfo | undefined): string {
   const [token] = info?.top_tokens ?? [];
-  const { label, is_clear: isClear } = info?.automatic ?? {};
+  const { label, is_clear: isClear } = namingLabel(info?.automatic ?? null) ?? {};
   // A weak label without words, such as `English`, says less than a token.
   const automatic = isClear === true || label?.includes("“") === true || token === undefined ? label : undefined;
   return info?.label ?? automatic ?? (token === undefined ? "no label yet" : `“${token.trim() || "␣"}”`);

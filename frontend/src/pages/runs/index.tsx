@@ -116,7 +116,7 @@ function Message({ runs, model }: MessageProps) {
           <b>{overall.run.name}</b> recovers most of what its MLP does for the loss: {percent(overall.value)}
           {perMlp.map(({ run, among, value }) =>
             run === overall.run ? (
-              `, the best of the ${among.length} runs of layer ${run.layer}`
+              `, the highest of the ${among.length} runs of layer ${run.layer}`
             ) : (
               <Fragment key={run.name}>
                 ; of the {among.length} runs of layer {run.layer}, <b>{run.name}</b> does, with {percent(value)}

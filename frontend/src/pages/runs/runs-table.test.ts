@@ -29,8 +29,11 @@ describe("runs", () => {
   });
 
   it("have winners among the runs of one MLP, and one over all", () => {
-    const recovered = (value: number) =>
-      ({ normalized_mse: 1 - value, loss_recovered: { value } }) as RunSummary["held_out"];
+    const recovered = (value: number, width = 0.05) =>
+      ({
+        normalized_mse: 1 - value,
+        loss_recovered: { value, low: value - width, high: value + width },
+      }) as RunSummary["held_out"];
     const runs = [
       run("a", 1, { held_out: recovered(0.5) }),
       run("b", 1, { held_out: recovered(0.7) }),
@@ -39,6 +42,8 @@ describe("runs", () => {
     ];
     expect(runs.filter((one) => isBest(one, "loss_recovered", runs)).map(({ name }) => name)).toEqual(["b"]);
     expect(runs.filter((one) => isBest(one, "held_out_mse", runs)).map(({ name }) => name)).toEqual(["b"]);
+    const close = [run("a", 1, { held_out: recovered(0.5, 0.2) }), run("b", 1, { held_out: recovered(0.7) })];
+    expect(close.filter((one) => isBest(one, "loss_recovered", close))).toEqual([]); // their intervals overlap
     const { overall, perMlp } = mostRecovered(runs);
     expect(overall?.run.name).toBe("c");
     expect(perMlp.map(({ run: best, among }) => [best.name, among.length])).toEqual([["b", 3]]);

@@ -86,13 +86,16 @@ export function groupedRuns(runs: readonly RunSummary[], order: "asc" | "desc" =
 /** Measures with a better end: 1 if the larger value wins. */
 const BETTER: Partial<Record<Sort, 1 | -1>> = { held_out_mse: -1, loss_recovered: 1, dead: -1 };
 
-/** Whether a run has the best value among several runs of its MLP. */
+/** Whether a run has the best value among several runs of its MLP, with its interval apart from theirs where it has one. */
 export function isBest(run: RunSummary, key: Sort, runs: readonly RunSummary[]): boolean {
   const sign = BETTER[key];
   const value = KEYS[key](run);
   const others = runs.filter((other) => other.language_model === run.language_model && other.layer === run.layer);
   const values = others.flatMap((other) => KEYS[key](other) ?? []);
   if (sign === undefined || value === null || values.length < 2) return false;
+  const interval = (one: RunSummary) => (key === "loss_recovered" ? one.held_out?.loss_recovered : undefined);
+  const low = interval(run)?.low ?? Infinity;
+  if (others.some((other) => other !== run && (interval(other)?.high ?? -Infinity) >= low)) return false;
   return values.every((other) => sign * (Number(value) - Number(other)) >= 0);
 }
 

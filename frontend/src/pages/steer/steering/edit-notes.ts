@@ -58,7 +58,7 @@ export function describeStrength(
   if (isExcessive(mode, strength, row)) return `${sentence} So strong an edit may break the text.`;
   const kl = smallKl(mode, strength, row);
   if (kl === null) return sentence;
-  return `Low steerability: about ${kl < 0.001 ? "0.001 or less" : Number(kl.toPrecision(1))} nats per token, so the text will hardly change. ${sentence}`;
+  return `Low steerability: about ${kl < 0.001 ? "0.001 or less" : Number(kl.toPrecision(1))} nats per token, so the predictions hardly change. ${sentence}`;
 }
 
 /** Whether the card's sentence warns. */

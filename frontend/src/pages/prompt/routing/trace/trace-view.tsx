@@ -72,6 +72,9 @@ function useChanges({ text, layers }: Traced, groups: Groups, read: readonly Tra
   return useQuery(circuitEffectsQuery(groups.length === 0 ? null : request));
 }
 
+/** A change is clear if it is so many times the mean change by other experts of the token. */
+const CLEAR = 2;
+
 /** The mean relative change of the told cell by other experts of the token; undefined while it is measured. */
 function useControl(traced: Traced, { cell, told }: Feeds) {
   const groups = cell === null || told === undefined ? [] : controlsOf(traced.routings, cell);
@@ -79,7 +82,7 @@ function useControl(traced: Traced, { cell, told }: Feeds) {
   if (told === undefined || data === undefined) return undefined;
   const sum = data.reduce((total, { activations: [change = 0] }) => total + Math.abs(change), 0);
   const share = (sum / Math.max(1, data.length)) * Math.abs(told.share / told.change);
-  return { count: data.length, share, isClear: Math.abs(told.share) >= 2 * share };
+  return { count: data.length, share, isClear: Math.abs(told.share) >= CLEAR * share };
 }
 
 /** What the chosen cell feeds; without a choice, what the headline tells of, if that is clear. */
@@ -102,7 +105,11 @@ function useFeeds(traced: Traced, chosen: TracedCell | null, isOpen: boolean) {
   }, [sources, data, chosen, cells]);
   const control = useControl(traced, measured);
   const isTold = chosen !== null || measured.told === undefined || control?.isClear === true;
-  return { feeds: isTold ? measured : control === undefined ? PENDING : NOTHING, control, error };
+  if (!isTold) return { feeds: control === undefined ? PENDING : NOTHING, control, error };
+  // Arrows of changes that other experts cause too would tell of nothing.
+  const isAbove = ({ share }: Fed) => control !== undefined && Math.abs(share) >= CLEAR * control.share;
+  const fed = measured.told === undefined ? measured.fed : measured.fed?.filter(isAbove);
+  return { feeds: { ...measured, fed }, control, error };
 }
 
 /** By layer, how much its experts on a token raise the logit of the next token; empty while it is measured. */
