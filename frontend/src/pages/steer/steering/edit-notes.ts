@@ -30,8 +30,8 @@ export function isExcessive(mode: EditMode, strength: number, statistics: Compar
   return strength * statistics.p99 > statistics.max_activation;
 }
 
-/** Mean KL below which an edit hardly changes a text, in nats per token. */
-const SMALL_KL = 0.04;
+/** Mean KL below which edits hardly change the predictions, expected or measured, in nats per token. */
+export const SMALL_KL = 0.04;
 
 /** The KL that an added strength will cause, if that is little: steerability is the KL at one unit and grows with its square. */
 function smallKl(

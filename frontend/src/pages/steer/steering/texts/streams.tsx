@@ -18,7 +18,7 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPercent, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
-import { describeCost } from "@/pages/steer/steering/edit-notes";
+import { describeCost, SMALL_KL } from "@/pages/steer/steering/edit-notes";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 import type { Prices } from "@/pages/steer/steering/use-prices";
 
@@ -198,9 +198,6 @@ function useChatEnd({ baseline, steered, status }: Generation, isChat: boolean) 
   }, [baseline, steered, status, isChat]);
   return { ref: box, onScroll };
 }
-
-/** Mean KL below which the edits hardly change the text, in nats per token. */
-const SMALL_KL = 0.1;
 
 const quoted = (words: readonly string[]) => words.map((word) => `“${word}”`).join(", ");
 
