@@ -131,10 +131,16 @@ def test_opening_the_url_elsewhere_reproduces_the_texts(page: Page, open_page: O
     search = page.get_by_role("combobox", name="Add an expert")
     search.fill(str(ANSWERING))
     expect(page.get_by_role("option").first).to_be_visible()
+    held: list[Route] = []
+    page.route("**/api/runs/*/steering", lambda route: held.append(route))
     search.press("Enter")
     expect(card(page, ANSWERING)).to_be_visible()
     page.get_by_text("Sampling", exact=True).click()
+    expect(pane(page, "Steered")).to_contain_text("out of date")
     expect_accessible(page.get_by_role("textbox", name="Seed"))
+    for route in held:
+        route.continue_()
+    page.unroute("**/api/runs/*/steering")
     for setting, value in (("Seed", "7"), ("Tokens", "20"), ("Temperature", "1.2")):
         page.get_by_role("textbox", name=setting, exact=True).fill(value)
         page.get_by_role("textbox", name=setting, exact=True).press("Enter")
