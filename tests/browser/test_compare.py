@@ -67,7 +67,7 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(heat_map(page)).to_be_visible()
     page.get_by_role("link", name="Layers", exact=True).click()
     trace = page.get_by_role("table", name="Strongest expert, layers by tokens")
-    rows = [re.compile("^Next token$"), re.compile("^Layer 3"), re.compile("^Layer 1")]
+    rows = [re.compile("^Next token$"), re.compile("^2 layers"), re.compile("^Layer 3"), re.compile("^Layer 1")]
     expect(trace.get_by_role("rowheader")).to_have_text(rows)
     layers = page.get_by_role("group", name="Layers")
     expect(layers.get_by_role("button", name="Layer 3")).to_be_disabled()
@@ -76,18 +76,24 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(trace.get_by_role("rowheader", name="Layer 1")).to_have_count(0)
     layers.get_by_role("button", name="Layer 1").click()
     expect(page).to_have_url(re.compile("layers=second"))
-    # No label is clear: before a cell is pressed, the finding is about the layer that changes the next token most.
-    carried = re.compile(r"Layer \d changes the next token most: its experts on ␣?\S+ (raise|lower) the logit of")
-    expect(page.get_by_role("status").filter(has_text=carried)).to_contain_text("No cell clearly raises")
-    expect(trace.get_by_role("rowheader", name=re.compile(r"next token [+−]?\d"))).to_have_count(2)
-    finding = page.get_by_role("status").filter(has_text=re.compile("raises|lowers|changes no cell"))
+    # The page opens on the last token, and says what its experts do to the next one.
+    panel = page.get_by_role("complementary", name="Effects on the next token")
+    raised = re.compile(r"Next token .+ \(\d.*%\): (none )?of the \d+ experts on \.")
+    finding = page.get_by_role("status").filter(has_text=raised)
+    expect(finding).to_be_visible()
+    for layer in ("Layer 3", "Layer 1"):
+        effects = panel.get_by_role("region", name=layer).get_by_role("listitem").locator("b").all_inner_texts()
+        sizes = [float(effect.replace("−", "-")) for effect in effects]
+        assert len(sizes) == 3
+        assert sizes == sorted(sizes, key=abs, reverse=True)
+    expect(trace.get_by_role("button", name="effect on the next token")).to_have_count(2)
     trace.get_by_role("columnheader", name="girl").get_by_role("button").click()
-    path = page.get_by_role("complementary", name="Path of the token")
-    expect(path.get_by_role("heading", name="Path of ␣girl")).to_be_visible()
+    expect(panel.get_by_role("heading", name="␣girl →")).to_be_visible()
+    expect(finding).to_contain_text("experts on ␣girl")
     expect(page).to_have_url(re.compile(r"[?&]lock=3\b"))
     settle(page)
     assert violations(page) == []
-    plus = path.get_by_role("region", name="Layer 1").get_by_role("button").first
+    plus = panel.get_by_role("region", name="Layer 1").get_by_role("button").first
     plus.click()
     expect(plus).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_role("complementary", name="Tray")).to_contain_text(re.compile(r"second/\d+"))
@@ -95,16 +101,17 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     hover(cell)
     expect(page.get_by_role("tooltip")).to_contain_text(re.compile(r"Rank on this token.*Writes.*[+−]0\.", re.DOTALL))
     cell.click()
-    expect(finding).to_be_visible()
-    # A marked cell keeps its expert's number beside the change.
+    feeds = re.compile(r"raises|lowers|changes no cell")
+    expect(page.get_by_role("status").filter(has_text=feeds)).to_be_visible()
+    # A marked cell keeps its activation and its expert's number beside the change.
     marked = trace.locator("[data-fed]").all_text_contents()
-    assert all(re.search(r"\d[+−][\d.]+\u202f%$", text) for text in marked), marked
+    assert all(re.search(r"\d\.\d\d+[+−][\d.]+\u202f%$", text) for text in marked), marked
     expect(page).to_have_url(re.compile(r"of=second"))
     page.mouse.move(0, 0)  # the first Escape would close the tooltip
     expect(page.get_by_role("tooltip")).to_have_count(0)
     page.keyboard.press("Escape")
     expect(page).not_to_have_url(re.compile(r"of=second"))
-    path.get_by_role("region", name="Layer 1").get_by_role("link").first.click()
+    panel.get_by_role("region", name="Layer 1").get_by_role("link").first.click()
     expect(page).to_have_url(re.compile(r"/experts/\d+\?run=second"))
     expect(page.get_by_role("alert")).to_contain_text("mxd index second")
 

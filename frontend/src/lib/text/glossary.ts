@@ -171,9 +171,9 @@ export const GLOSSARY = {
     name: "Share × rarity",
     text: "The expert’s share of the layer’s output norm on this token, times log₂(1 / activation density). Experts that are active on most tokens come last.",
   },
-  traced_next: {
-    name: "Next token",
-    text: "The most probable next token of the original model. Below it: the most probable one with all shown layers spliced in, where it is another.",
+  next_effect: {
+    name: "Effect on the next token",
+    text: "How much an expert raises the logit of the original model’s most probable next token, relative to the mean logit. Measured: the model runs again with the expert ablated on this token.",
   },
   kl: {
     name: "KL divergence",

@@ -12,7 +12,7 @@ import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { MoreRows } from "@/pages/prompt/routing/foot";
 import { RowHead } from "@/pages/prompt/routing/heat-map/heat-map";
@@ -22,6 +22,7 @@ import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import {
   alignRoutings,
   changedWords,
+  CLEAR_SHARE,
   type DifferenceRow,
   differenceRows,
   firstDifference,
@@ -108,42 +109,45 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
 
 interface FindingProps {
   readonly run: RunSummary;
-  /** Number of experts that differ, and those in the table. */
-  readonly total: number;
+  /** All experts that differ. */
   readonly rows: readonly DifferenceRow[];
   /** Aligned tokens; null for whole texts. */
   readonly pairs: readonly TokenPair[] | null;
 }
 
 /** Most changed words with a sentence. */
-const MAX_WORDS = 5;
+const MAX_WORDS = 3;
 
 /** The finding: how many experts differ; for each changed word, or each whole text, an expert that it activates more. */
-function Finding({ run, total, rows, pairs }: FindingProps) {
-  const count = `${formatPlural(total, "expert")} of layer ${run.layer} ${total === 1 ? "differs" : "differ"}.`;
+function Finding({ run, rows, pairs }: FindingProps) {
+  const count = `${formatPlural(rows.length, "expert")} of layer ${run.layer} ${rows.length === 1 ? "differs" : "differ"}.`;
   const whole = [-1, 1].flatMap((side) => rows.find(({ change }) => change * side > 0) ?? []);
-  const told = whole.map((row) => ({ row, value: row.change }));
+  const told = whole.map((row) => ({ row, value: row.change, share: null }));
   const words = pairs === null ? [{ a: "First text", b: "second text", told }] : changedWords(pairs, rows);
+  const isIndexed = rows.some(({ info }) => info?.max_activation != null);
+  const unclear = isIndexed && `None differs by ${100 * CLEAR_SHARE} % of its largest activation or more.`;
   return (
     <div className="finding" role="status">
       <p>
-        <b>{count}</b> {rows.length === 0 && "Both texts activate the same experts equally strongly."}
-        {words.length > MAX_WORDS && `${MAX_WORDS} of ${words.length} changes:`}
+        <b>{count}</b>{" "}
+        {rows.length === 0 ? "Both texts activate the same experts equally strongly." : words.length === 0 && unclear}
+        {pairs !== null && words.length > 0 && "The clearest, relative to an expert’s largest activation:"}
       </p>
       {rows.length > 0 &&
         words.slice(0, MAX_WORDS).map(({ a, b, told: experts }, i) => (
           <p key={i}>
             <span className="mono down">{a || "nothing"}</span> → <span className="mono up">{b || "nothing"}</span>:{" "}
-            {experts.map(({ row, value }, order) => (
+            {experts.map(({ row, value, share }, order) => (
               <Fragment key={row.expert}>
                 {order > 0 && ", "}
                 {value < 0 ? "less" : "more"}{" "}
                 <FoundExpert info={row.info} expert={row.expert}>
                   {formatSigned(value, 1)}
+                  {share !== null && `, ${formatPercent(share, 0)} %`}
                 </FoundExpert>
               </Fragment>
             ))}
-            {experts.length === 0 && "no shown expert differs"}.
+            .
           </p>
         ))}
     </div>
@@ -190,7 +194,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
   const end = axisLimit(Math.max(0, ...rows.map(size)));
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Finding run={run} total={rows.length} rows={shown} pairs={isAligned ? pairs : null} />
+      <Finding run={run} rows={rows} pairs={isAligned ? pairs : null} />
       <div className="row pane-h">
         <RampLegend
           kind="diverging"

@@ -57,12 +57,21 @@ describe("the difference between two routings", () => {
     expect(second?.change).toBe(0);
   });
 
-  it("names an expert for each changed word, with the number of its cell", () => {
-    const [first, ...others] = changedWords(pairs, differenceRows(pairs, A.experts, "aligned"));
-    expect(others).toEqual([]);
-    expect([first?.a, first?.b]).toEqual(["t2", "t3"]);
-    expect(first?.told.map(({ row, value }) => [row.expert, value])).toEqual([[7, -2]]);
-    expect(changedWords(alignRoutings(A, A), [])).toEqual([]);
+  it("names the clearest difference of each changed word, relative to the expert's largest activation", () => {
+    const told = (max: number, label: string | null = null) => {
+      const info = { label: null, automatic: null, max_activation: 4 };
+      const experts = { 7: info, 8: { ...info, label, max_activation: max } } as unknown as typeof A.experts;
+      const longer = alignRoutings(A, routing([token(1, [[7, 4]]), token(3, [])]));
+      return changedWords(longer, differenceRows(longer, experts, "aligned")).map(({ a, b, told }) => [
+        ...[a, b],
+        ...told.map(({ row, value, share }) => [row.expert, value, share]),
+      ]);
+    };
+    expect(told(8)).toEqual([["t2", "t3", [7, -2, 0.5]]]);
+    expect(told(1.25)).toEqual([["t2", "t3", [8, -1, 0.8]]]);
+    expect(told(4, "mine")).toEqual([["t2", "t3", [8, -1, 0.25]]]); // half as clear, with a label
+    expect(told(5, "mine")).toEqual([["t2", "t3", [7, -2, 0.5]]]);
+    expect(changedWords(pairs, differenceRows(pairs, A.experts, "aligned"))).toEqual([]); // without an index
   });
 
   it("is empty for identical texts", () => {

@@ -137,33 +137,37 @@ interface ChangedExpert {
   readonly row: DifferenceRow;
   /** As in the table. */
   readonly value: number;
+  /** Its size relative to the expert's largest activation in the index. */
+  readonly share: number;
 }
 
-/** Neighbouring tokens that differ, as text, and the experts that each text activates more than the other. */
+/** Neighbouring tokens that differ, as text, and the experts that one text activates clearly more than the other. */
 interface ChangedWords {
   readonly a: string;
   readonly b: string;
-  /** One with a clear label first. */
+  /** The clearest first. */
   readonly told: readonly ChangedExpert[];
 }
 
-const clarity = (told: readonly ChangedExpert[]) => Number(told.some(({ row: { info } }) => trustOf(info) > 0));
+/** The smallest share of a clear difference. */
+export const CLEAR_SHARE = 0.25;
 
 const textOf = (pairs: readonly TokenPair[], side: "a" | "b") => pairs.map((pair) => pair[side]?.text ?? "").join("");
 
-/** Of the cells of one sign, that with the largest difference × rarity, or half of it and a clear label. */
+/** Of the clear differences of one sign, that with the largest share, or half of it and a clear label. */
 function tellingOf(rows: readonly DifferenceRow[], columns: readonly number[], sign: 1 | -1) {
   const found = rows
-    .flatMap((row) => {
+    .map((row): ChangedExpert => {
       const value = sign * Math.max(0, ...columns.map((column) => sign * (row.cells.get(column) ?? 0)));
-      return value === 0 ? [] : [{ row, value, size: (Math.abs(value) * row.score) / row.largest }];
+      return { row, value, share: Math.abs(value) / (row.info?.max_activation ?? Infinity) };
     })
-    .toSorted((a, b) => b.size - a.size);
-  const least = (found[0]?.size ?? 0) / 2;
-  return found.find(({ row, size }) => size >= least && trustOf(row.info) > 0) ?? found[0];
+    .filter(({ share }) => share >= CLEAR_SHARE)
+    .sort((a, b) => b.share - a.share);
+  const least = (found[0]?.share ?? 0) / 2;
+  return found.find(({ row, share }) => share >= least && trustOf(row.info) > 0) ?? found[0];
 }
 
-/** Each stretch of tokens that differ, those with a clear label first. `rows`: by score on aligned tokens. */
+/** Each stretch of tokens that differ in which an expert differs clearly, the clearest first. */
 export function changedWords(pairs: readonly TokenPair[], rows: readonly DifferenceRow[]): readonly ChangedWords[] {
   const stretches: number[][] = [];
   pairs.forEach(({ a, b }, index) => {
@@ -179,10 +183,11 @@ export function changedWords(pairs: readonly TokenPair[], rows: readonly Differe
       b: textOf(differing, "b").trim(),
       told: ([-1, 1] as const)
         .flatMap((sign) => tellingOf(rows, columns, sign) ?? [])
-        .toSorted((x, y) => clarity([y]) - clarity([x])),
+        .toSorted((x, y) => y.share - x.share),
     };
   });
-  return words.toSorted((x, y) => clarity(y.told) - clarity(x.told));
+  const size = ({ told: [first] }: ChangedWords) => first?.share ?? 0;
+  return words.filter(({ told }) => told.length > 0).toSorted((x, y) => size(y) - size(x));
 }
 
 /** The first rows as a map of the pairs, for a snapshot. */

@@ -87,8 +87,8 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
         </tbody>
       </table>
       <p className="dim">
-        <Term id="kl">KL</Term> from the original {token === undefined ? "…" : formatFixed(token.kl, 3)} nats;{" "}
-        {token === undefined ? "…" : formatFixed(token.zeroed_kl, 3)} with the MLP removed.
+        <Term id="kl">KL</Term> from the original {token === undefined ? "…" : formatFixed(token.kl, 3)} nats,{" "}
+        {token === undefined ? "…" : formatFixed(token.zeroed_kl, 3)} zero-ablated.
       </p>
     </section>
   );

@@ -4,17 +4,14 @@ import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import {
+  ablationsOf,
   CELL,
   cellWidth,
   controlsOf,
-  expertsByLayer,
-  headlineOf,
   isRepeat,
-  leadCells,
   percentOf,
   readCells,
   strongestFed,
-  toldOf,
   traceLayers,
 } from "./trace-rows";
 
@@ -47,7 +44,7 @@ const RUNS = [
 test("the last layer is first, and each token has its strongest rare experts first", () => {
   const layers = traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, false), 100);
   expect(layers.map(({ run }) => run)).toEqual(["late", "early"]);
-  expect(layers[0]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
+  expect(layers[0]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1, 9]);
   expect(layers[0]?.tokens.has(0)).toBe(false);
 });
 
@@ -61,7 +58,7 @@ test.each([
   [940, 14],
   [358, 40],
 ])("in %i px, whole cells of %i tokens fill the box", (available, tokens) => {
-  const width = cellWidth(available, tokens, CELL.min) + CELL.gap;
+  const width = cellWidth(available, tokens) + CELL.gap;
   const room = available - CELL.head;
   const shown = Math.floor(room / width);
   expect(room - shown * width).toBeLessThan(shown);
@@ -69,8 +66,8 @@ test.each([
 });
 
 test("tight cells show all tokens of a text that usual ones would cut", () => {
-  expect(cellWidth(754, 8, CELL.min)).toBe(80);
-  expect(cellWidth(754, 9, CELL.min)).toBe(109);
+  expect(cellWidth(754, 8)).toBe(79);
+  expect(cellWidth(754, 9)).toBe(91);
 });
 
 test("a cell feeds later layers on its own token and after it; small changes are left out", () => {
@@ -84,33 +81,6 @@ test("a cell feeds later layers on its own token and after it; small changes are
   expect(strongestFed(cells, early, [0.001, 9])).toEqual([]);
   expect(strongestFed(cells, { ...early, position: 2 }, [-0.5, 9])).toEqual([]);
   expect(strongestFed(cells, { run: "late", position: 1, expert: 2 }, [-0.5, 9])).toEqual([]);
-});
-
-const SOURCE = {
-  info,
-  run: "early",
-  layer: 0,
-  position: 1,
-  expert: 4,
-  activation: 1,
-  specific: 1,
-  trust: 0.8,
-  name: "“drink”",
-};
-const cellOf = (name: string, trust: number, position = 1) => ({
-  ...SOURCE,
-  ...{ run: "late", layer: 5, name, trust, position },
-});
-
-test("the change to tell of is large, of an expert with a clear name, and of another word than the source's", () => {
-  const fed = (name: string, share: number, trust: number) => ({
-    ...{ ...cellOf(name, trust), change: share, share },
-  });
-  const all = [fed("“old”", 0.5, 0.9), fed("“woman”", 0.3, 0.1), fed("“lady”", -0.2, 0.6)];
-  expect(toldOf(all, "“ancient” or “old”")?.name).toBe("“lady”");
-  expect(toldOf(all.slice(0, 1), "“old”")?.name).toBe("“old”");
-  expect(toldOf([fed("“old”", 0.5, 0.9), fed("weak", 0.3, 0)], "“old”")?.name).toBe("weak");
-  expect(toldOf([], "")).toBeUndefined();
 });
 
 test.each([
@@ -137,45 +107,24 @@ test("a name is repeated if it stands on the left or below", () => {
   ]);
 });
 
-test.each([
-  ["the largest rise", [cellOf("“sugar”", 0.5), cellOf("“water”", 0.5)], [-0.1, -0.2], "“water”"],
-  ["a rise rather than a larger fall", [cellOf("“sugar”", 0.5), cellOf("“water”", 0.5)], [-0.1, 0.9], "“sugar”"],
-  ["no weak name", [cellOf("“sugar”", 0.5), cellOf("“water”", 0)], [-0.1, -0.9], "“sugar”"],
-  ["no function word", [cellOf("“sugar”", 0.5), cellOf("“the” or “his”", 0.9)], [-0.1, -0.9], "“sugar”"],
-  ["no word after a cell without one", [cellOf("Line breaks after “):”", 0.9)], [-0.9], undefined],
-  ["no form of the same word", [cellOf("“sugar”", 0.5), cellOf("“drinks” or “tea”", 0.9)], [-0.1, -0.9], "“sugar”"],
-  ["rather one on another token", [cellOf("“sugar”", 0.5), cellOf("“water”", 0.5, 2)], [-0.15, -0.1], "“water”"],
-  ["words without quotation marks", [cellOf("Fires in instructions", 1)], [-0.1], "Fires in instructions"],
-  ["no small rise", [cellOf("“sugar”", 0.5)], [-0.009], undefined],
-])("a headline tells of %s", (_, cells, changes, name) => {
-  const found = headlineOf([SOURCE, ...cells], [SOURCE], [[-1, ...changes]]);
-  expect(found?.told.name).toBe(name);
-  expect(found?.fed.length).toBe(name === undefined ? undefined : 1);
-});
-
-test("the experts of each layer are ablated together, without layers that have none", () => {
-  const layers = traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, false), 100);
-  const groups = expertsByLayer(layers, [EARLY, LATE], 1);
-  expect(groups.map((group) => [group[0]?.layer, group.map(({ expert }) => expert)])).toEqual([
-    [5, [9, 1, 2, 3]],
-    [0, [4]],
-  ]);
-  expect(expertsByLayer(layers, [EARLY, LATE], 0)).toEqual([]);
+test("the experts of a layer are ablated together, then each by itself; in a long text only those with a large share", () => {
+  const ablated = (position: number) =>
+    ablationsOf([EARLY, LATE], "late", position).map((group) => group.map(({ expert }) => expert));
+  expect(ablated(1)).toEqual([[9, 2, 3, 1], [9], [2], [3], [1]]);
+  expect(ablated(0)).toEqual([]);
+  const many = routing(
+    "late",
+    Array.from({ length: 80 }, (_, expert) => [expert, 1 + expert] as const),
+  );
+  const long = { ...many, tokens: Array.from({ length: 1000 }, () => many.tokens[1]) } as RunRouting;
+  const [together, ...single] = ablationsOf([long], "late", 999);
+  expect(together?.length).toBe(64);
+  expect(single.map(([one]) => one?.expert)).toEqual([79, 78, 77, 76, 75, 74, 73, 72]);
+  expect(ablationsOf([many], "late", 1).length).toBe(64);
 });
 
 test("a change is compared with that of other experts of the token", () => {
   const controls = controlsOf([EARLY, LATE], { run: "late", position: 1, expert: 2 });
   expect(controls.map((group) => group.map(({ expert }) => expert))).toEqual([[9], [1], [3]]);
   expect(controlsOf([EARLY], { run: "early", position: 1, expert: 4 })).toEqual([]);
-});
-
-test("a headline's cell is looked for below the last layer, among trusted names with a subject", () => {
-  const early = routing("early", [[4, 1]]);
-  const named = (label: string | null) => ({ ...early, experts: { 4: { ...info, label } } }) as unknown as RunRouting;
-  const leads = (...routings: readonly RunRouting[]) =>
-    leadCells(readCells(traceLayers(routings, RUNS, heatColumns(LATE, false), 100))).map(({ run }) => run);
-  expect(leads(named("Water"), LATE)).toEqual(["early"]);
-  expect(leads(named(null), LATE)).toEqual([]);
-  expect(leads(named("“the”"), LATE)).toEqual([]);
-  expect(leads(LATE)).toEqual([]);
 });

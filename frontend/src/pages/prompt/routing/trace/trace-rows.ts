@@ -2,7 +2,7 @@
 
 import type { RunRouting, RunSummary } from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
-import { expertName, FUNCTION_WORDS, trustOf } from "@/pages/prompt/expert-name";
+import { expertName } from "@/pages/prompt/expert-name";
 import {
   type Column,
   filterByDensity,
@@ -11,9 +11,6 @@ import {
   type HeatRow,
   scaleEnd,
 } from "@/pages/prompt/routing/heat-map/heat-rows";
-
-/** Experts of each layer in the path of a token; the table shows the first one. */
-export const TRACED_EXPERTS = 3;
 
 interface TracedExpert {
   readonly row: HeatRow;
@@ -36,15 +33,14 @@ export interface TraceLayer {
   readonly tokens: ReadonlyMap<number, readonly TracedExpert[]>;
 }
 
-function tracedExperts(rows: readonly HeatRow[], position: number): readonly TracedExpert[] {
-  return rows
+/** The experts on a token that pass the density filter, in order of share × rarity. */
+const tracedExperts = (rows: readonly HeatRow[], position: number): readonly TracedExpert[] =>
+  rows
     .flatMap((row) => {
       const cell = row.cells.get(position);
       return cell === undefined ? [] : [{ row, cell }];
     })
-    .sort((a, b) => b.cell.share * b.row.rarity - a.cell.share * a.row.rarity)
-    .slice(0, TRACED_EXPERTS);
-}
+    .sort((a, b) => b.cell.share * b.row.rarity - a.cell.share * a.row.rarity);
 
 /** From the last layer to the first. Experts above `density` percent are left out. */
 export function traceLayers(
@@ -81,15 +77,15 @@ export const sharedLayers = (columns: readonly Column[], layers: readonly TraceL
 });
 
 /** Width in pixels of a cell of the table, of the gap beside it, and of the column before the first one. */
-export const CELL = { min: 96, narrow: 84, tight: 76, gap: 6, head: 60 } as const;
+export const CELL = { min: 84, tight: 76, gap: 6, head: 70 } as const;
 
 /**
  * Width of the cells in a box: the tokens share it if tight cells hold them, else as many of them as it can hold, so that
  * none is cut before the box scrolls.
  */
-export function cellWidth(available: number, tokens: number, min: number): number {
+export function cellWidth(available: number, tokens: number): number {
   const room = available - CELL.head;
-  const least = tokens * (CELL.tight + CELL.gap) <= room ? CELL.tight : min;
+  const least = tokens * (CELL.tight + CELL.gap) <= room ? CELL.tight : CELL.min;
   const shown = Math.min(tokens, Math.max(1, Math.floor(room / (least + CELL.gap))));
   return Math.min(200, Math.floor(room / shown) - CELL.gap);
 }
@@ -110,12 +106,7 @@ export function isRepeat(layers: readonly TraceLayer[], columns: readonly Column
 export interface ReadCell extends TracedCell {
   readonly layer: number;
   readonly info: HeatRow["info"];
-  readonly name: string;
-  /** How well the name describes the expert, from 0 to 1. */
-  readonly trust: number;
   readonly activation: number;
-  /** Share × rarity. */
-  readonly specific: number;
 }
 
 /** A cell, and what the chosen expert adds to its activation. */
@@ -125,45 +116,33 @@ export interface Fed extends ReadCell {
   readonly share: number;
 }
 
-/** The content words of a name by their first letters: the quoted ones, if it quotes some. */
-function subjectsOf(name: string): readonly string[] {
-  const quoted = [...name.matchAll(/“([^”]+)”/g)].map(([, words]) => words).join(" ");
-  const words = (quoted || name).toLowerCase().match(/\p{L}{3,}|\p{Lo}+/gu) ?? [];
-  return words.filter((word) => !FUNCTION_WORDS.has(word)).map((word) => word.slice(0, 4));
+/** An expert on a token, and how much it raises the logit of the next token. */
+export interface Raiser {
+  readonly layer: TraceLayer;
+  readonly row: HeatRow;
+  readonly cell: HeatCell;
+  readonly effect: number;
 }
 
-/** Whether two names share a subject: that one of these experts raises the other is no surprise. */
-const isTrivial = (a: string, b: string) => subjectsOf(a).some((word) => subjectsOf(b).includes(word));
-
-/** Whether a name is trusted and has a subject. */
-const isTellable = ({ name, trust }: ReadCell) => trust > 0 && subjectsOf(name).length > 0;
-
-/** The change to tell of: the largest one × trust in its expert's name, else the largest one; trivial ones come last. */
-export function toldOf(fed: readonly Fed[], source: string): Fed | undefined {
-  const surprising = fed.filter(({ name }) => !isTrivial(name, source));
-  const size = ({ share, trust }: Fed) => Math.abs(share) * trust;
-  const [best] = surprising.filter(isTellable).toSorted((a, b) => size(b) - size(a));
-  return best ?? surprising[0] ?? fed[0];
-}
+/** By run: its experts on a token by the size of their effects, and their joint effect. */
+export type Raisers = ReadonlyMap<string, { readonly joint: number; readonly experts: readonly Raiser[] }>;
 
 /** For example `7.6 %`, of the cell's activation. */
 export const percentOf = (share: number) =>
   `${formatFixed(100 * Math.abs(share), Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;
 
 /** The most cells that are marked, and the smallest change, relative to the cell and to the largest one. */
-const MAX_FED = 12;
+const MAX_FED = 8;
 const MIN_SHARE = 0.001;
 const MIN_OF_LARGEST = 0.2;
-/** The smallest rise that a headline tells of. */
-const MIN_TOLD = 0.01;
-/** The server's limits of cells that are read and of experts that are ablated together. */
+/** The server's limits of cells that are read, of experts that are ablated together, and of groups of them. */
 const MAX_READ = 1024;
 const MAX_TOGETHER = 64;
-/** Cells among which that of a headline is looked for, and other experts with which an effect is compared. */
-const MAX_LEADS = 24;
+/** Other experts with which a change is compared. */
 const MAX_CONTROLS = 8;
-/** Longer texts would be ablated too slowly. */
-const MAX_LED_TOKENS = 64;
+/** Tokens that are computed for the effects of single experts, so that those of a long text are the larger experts'. */
+const MAX_COMPUTED = 8192;
+const MIN_ABLATED = 4;
 
 /** The strongest expert of each layer and token. */
 export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>
@@ -171,78 +150,49 @@ export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>
     .flatMap(({ run, layer, tokens }) =>
       [...tokens].flatMap(([position, [first]]): readonly ReadCell[] => {
         if (first === undefined) return [];
-        const { expert, info, rarity } = first.row;
-        const { activation, share } = first.cell;
-        const named = { info, name: expertName(info), trust: trustOf(info) };
-        return [{ run, layer, position, expert, ...named, activation, specific: share * rarity }];
+        const { expert, info } = first.row;
+        return [{ run, layer, position, expert, info, activation: first.cell.activation }];
       }),
     )
     .slice(0, MAX_READ);
 
-/** The cells below the last layer of which a headline may tell, with the largest share × rarity × trust. */
-export function leadCells(cells: readonly ReadCell[]): readonly ReadCell[] {
-  const last = Math.max(...cells.map(({ layer }) => layer));
-  const below = cells.filter((cell) => cell.layer < last && isTellable(cell));
-  if (cells.filter(({ layer }) => layer === last).length > MAX_LED_TOKENS) return [];
-  const size = ({ specific, trust }: ReadCell) => specific * trust;
-  return below.toSorted((a, b) => size(b) - size(a)).slice(0, MAX_LEADS);
-}
-
 /**
- * The later cells, on the cell's token and those after it, by relative change. `changes`: of the read cells' activations
- * when the cell's expert is ablated.
+ * The later cells, on the cell's token and those after it, with the largest relative changes. `changes`: of the read
+ * cells' activations when the cell's expert is ablated.
  */
-function allFed(cells: readonly ReadCell[], { run, position: from }: TracedCell, changes: readonly number[]) {
+export function strongestFed(
+  cells: readonly ReadCell[],
+  { run, position: from }: TracedCell,
+  changes: readonly number[],
+): readonly Fed[] {
   const own = cells.find((cell) => cell.run === run)?.layer ?? Infinity;
-  return cells
+  const fed = cells
     .flatMap((cell, index): readonly Fed[] => {
       const change = -(changes[index] ?? 0);
       return cell.layer > own && cell.position >= from ? [{ ...cell, change, share: change / cell.activation }] : [];
     })
     .sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
-}
-
-/** The largest of these changes. */
-export function strongestFed(...of: Parameters<typeof allFed>): readonly Fed[] {
-  const fed = allFed(...of);
   const least = Math.max(MIN_SHARE, MIN_OF_LARGEST * Math.abs(fed[0]?.share ?? 0));
   return fed.filter(({ share }) => Math.abs(share) >= least).slice(0, MAX_FED);
 }
 
-/**
- * What to tell of before a cell is chosen: the largest rise × trust in both names between cells of different subjects;
- * one on another token counts twice. `changes`: of the read cells, for each of `sources`.
- */
-export function headlineOf(
-  cells: readonly ReadCell[],
-  sources: readonly ReadCell[],
-  changes: readonly (readonly number[])[],
-): { readonly cell: ReadCell; readonly fed: readonly Fed[]; readonly told: Fed } | undefined {
-  const found = sources.flatMap((cell, i) =>
-    allFed(cells, cell, changes[i] ?? [])
-      .filter((told) => told.share >= MIN_TOLD && isTellable(told) && !isTrivial(told.name, cell.name))
-      .map((told) => {
-        const distance = told.position === cell.position ? 1 : 2;
-        return { cell, fed: [told], told, size: told.share * Math.sqrt(cell.trust * told.trust) * distance };
-      }),
-  );
-  return found.toSorted((a, b) => b.size - a.size)[0];
-}
-
 function expertsAt(routings: readonly RunRouting[], run: string, position: number) {
   const active = routings.find((routing) => routing.run === run)?.tokens[position]?.experts ?? [];
-  return active.slice(0, MAX_TOGETHER).map((routed) => ({ run, position, ...routed }));
+  return active.filter(({ activation }) => activation > 0).map((routed) => ({ run, position, ...routed }));
 }
 
 /** The strongest other experts of the cell's token, with which a change is compared, each by itself. */
 export const controlsOf = (routings: readonly RunRouting[], { run, position, expert }: TracedCell) =>
   expertsAt(routings, run, position)
-    .filter((other) => other.expert !== expert && other.activation > 0)
+    .filter((other) => other.expert !== expert)
     .slice(0, MAX_CONTROLS)
     .map((other) => [other]);
 
-/** All experts of each layer on a token, without layers that have none there. */
-export const expertsByLayer = (layers: readonly TraceLayer[], routings: readonly RunRouting[], position: number) =>
-  layers
-    .map(({ run, layer }) => expertsAt(routings, run, position).map((expert) => ({ layer, ...expert })))
-    .filter((group) => group.length > 0);
+/** What is ablated in a layer on a token: its experts together, then each by itself, those with the largest share. */
+export function ablationsOf(routings: readonly RunRouting[], run: string, position: number) {
+  const active = expertsAt(routings, run, position).sort((a, b) => b.share - a.share);
+  if (active.length === 0) return [];
+  const most = Math.max(MIN_ABLATED, Math.floor(MAX_COMPUTED / (routings.length * (position + 1))));
+  const single = active.slice(0, Math.min(most, MAX_TOGETHER - 1)).map((expert) => [expert]);
+  return [active.slice(0, MAX_TOGETHER), ...single];
+}

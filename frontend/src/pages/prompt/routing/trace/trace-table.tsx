@@ -4,14 +4,12 @@ import { useQuery } from "@tanstack/react-query";
 import { type CSSProperties, type RefObject, useEffect, useMemo, useRef, useState } from "react";
 
 import { directEffectsQuery } from "@/api/queries";
-import type { PredictedToken } from "@/api/types";
-import { Term } from "@/components/terms/term";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
 import { Promoted, wordsFirst } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/pane-head";
-import { useIsNarrow, useWidth } from "@/hooks/use-size";
+import { useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
-import { formatFixed, formatProbability, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatPlural, formatProbability, formatSigned } from "@/lib/text/format";
 import { type Edge, Edges } from "@/pages/prompt/edges";
 import { ExpertName } from "@/pages/prompt/expert-name";
 import { CellTip, ColumnTip, heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
@@ -24,6 +22,7 @@ import {
   type Fed,
   isRepeat,
   percentOf,
+  type Raisers,
   type TracedCell,
   type TraceLayer,
 } from "./trace-rows";
@@ -59,29 +58,41 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
   );
 }
 
+/** A change of a logit, in the colour of its sign. */
+export function Signed({ value }: { readonly value: number }) {
+  const text = formatSigned(value, 2);
+  return <b className={`num ${text.startsWith("+") ? "up" : text.startsWith("−") ? "down" : ""}`}>{text}</b>;
+}
+
 interface TraceTableProps {
   readonly prompt: string;
   readonly columns: readonly Column[];
   readonly layers: readonly TraceLayer[];
   readonly predicted: Predicted;
-  /** Position of the token whose path is in the panel, to which the table scrolls; undefined until it is found. */
-  readonly current: number | undefined;
+  /** Position of the token of the panel, to which the table scrolls. */
+  readonly current: number;
   readonly chosen: TracedCell | null;
-  /** What the chosen cell feeds; undefined until it is measured. */
+  /** What the chosen cell clearly feeds; undefined until it is measured. */
   readonly fed: readonly Fed[] | undefined;
-  /** By layer, what its experts add to the logit of the current token's next one; empty with a chosen cell. */
-  readonly carried: ReadonlyMap<number, number>;
+  /** Effects of the current token's experts on the next one. */
+  readonly raisers: Raisers;
   readonly onChoose: (position: number, cell: TracedCell | null) => void;
 }
 
+/** That of the strongest expert of a layer on the current token. */
+const effectOf = (raisers: Raisers, { run, tokens }: TraceLayer, position: number) =>
+  raisers.get(run)?.experts.find(({ row }) => row === tokens.get(position)?.[0]?.row)?.effect;
+
 interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
+  /** What its expert adds to the logit of the next token, if that is measured. */
+  readonly effect: number | undefined;
   readonly layer: TraceLayer;
   readonly position: number;
   /** Whether its name is next to it already. */
   readonly isRepeated: boolean;
 }
 
-function Cell({ layer, position, chosen, fed, isRepeated }: CellProps) {
+function Cell({ layer, position, chosen, fed, effect, isRepeated }: CellProps) {
   const [strongest] = layer.tokens.get(position) ?? [];
   if (strongest === undefined) return <span className="dim">–</span>;
   const { row, cell } = strongest;
@@ -106,10 +117,17 @@ function Cell({ layer, position, chosen, fed, isRepeated }: CellProps) {
           <ExpertName info={row.info} />
         </span>
       </span>
+      <em className="num">{formatFixed(cell.activation, 1)}</em>
       <small className="mono">{row.expert}</small>
-      <em className={`num ${sign ?? ""}`}>
-        {amount === undefined ? formatFixed(cell.activation, 1) : (sign === "up" ? "+" : "−") + percentOf(amount.share)}
-      </em>
+      {effect !== undefined && (
+        <span className="tab out">
+          <span className="sr">effect on the next token </span>
+          <Signed value={effect} />
+        </span>
+      )}
+      {amount !== undefined && (
+        <b className={`tab in num ${sign}`}>{(sign === "up" ? "+" : "−") + percentOf(amount.share)}</b>
+      )}
     </button>
   );
 }
@@ -144,39 +162,14 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
   }, [prompt, columns, layers, onChoose, predicted]);
 }
 
-/** The most probable next token of the original model and, where it differs, with the layers replaced. */
-function NextToken({ token, layers }: { readonly token: PredictedToken | undefined; readonly layers: number }) {
-  if (token === undefined) return "…";
-  const [original] = token.predictions;
-  if (original === undefined) return null;
-  const replaced = token.predictions.reduce((best, one) => (one.replaced > best.replaced ? one : best), original);
-  return (
-    <>
-      <span className="tk" title={original.text}>
-        {columnText(original.text)}
-      </span>
-      <span className="dim num">{formatProbability(original.original)} %</span>
-      {replaced !== original && (
-        <span className="dim">
-          <span className="sr">
-            with {layers} {layers === 1 ? "layer" : "layers"}
-          </span>{" "}
-          → {columnText(replaced.text)}
-        </span>
-      )}
-    </>
-  );
-}
-
 /** Width of a cell in a box, which scrolls as far as the current token needs. */
 function useCellWidth(box: RefObject<HTMLElement | null>, { columns, current }: TraceTableProps): number {
-  const isNarrow = useIsNarrow();
   const width = useWidth(box);
   useEffect(() => {
-    if (current === undefined || width === 0) return;
+    if (width === 0) return;
     box.current?.querySelector("thead .lk")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [box, current, width]);
-  return cellWidth(width, columns.length, isNarrow ? CELL.narrow : CELL.min);
+  return cellWidth(width, columns.length);
 }
 
 /** A curve from the chosen cell to each that it feeds. */
@@ -208,24 +201,35 @@ function Head({ columns, layers, predicted, current }: TraceTableProps) {
           </th>
         ))}
       </tr>
-      <tr className="traced-next">
-        <th scope="row">
-          <Term id="traced_next">
-            Next<span className="sr"> token</span>
-          </Term>
-        </th>
-        {columns.map(({ position }) => (
-          <td key={position}>
-            <NextToken token={predicted?.[position]} layers={layers.length} />
-          </td>
-        ))}
-      </tr>
+      {(["original", "replaced"] as const).map((by) => (
+        <tr key={by} className="traced-next">
+          <th scope="row">
+            {by === "original" ? "Next" : formatPlural(layers.length, "layer")}
+            <span className="sr"> {by === "original" ? "token" : "spliced in: next token"}</span>
+          </th>
+          {columns.map(({ position }) => {
+            const [best] = predicted?.[position]?.predictions.toSorted((a, b) => b[by] - a[by]) ?? [];
+            return (
+              <td key={position} title={best?.text}>
+                {best === undefined ? (
+                  "…"
+                ) : (
+                  <>
+                    <span className="block cut mono">{columnText(best.text)}</span>
+                    <span className="dim num">{formatProbability(best[by])} %</span>
+                  </>
+                )}
+              </td>
+            );
+          })}
+        </tr>
+      ))}
     </thead>
   );
 }
 
 export function TraceTable(props: TraceTableProps) {
-  const { columns, layers, chosen, fed, carried } = props;
+  const { columns, layers, chosen, fed, raisers, current } = props;
   const events = useEvents(props);
   const box = useRef<HTMLDivElement>(null);
   const width = CELL.head + columns.length * (useCellWidth(box, props) + CELL.gap);
@@ -236,34 +240,26 @@ export function TraceTable(props: TraceTableProps) {
         <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
           <Head {...props} />
           <tbody>
-            {layers.map((layer, row) => {
-              const added = formatSigned(carried.get(layer.layer) ?? 0, 1);
-              return (
-                <tr key={layer.run}>
-                  <th scope="row" title={layer.run}>
-                    <span className="sr">Layer </span>
-                    {layer.layer}
-                    {carried.has(layer.layer) && (
-                      <b className={`block ${added.startsWith("+") ? "up" : added.startsWith("−") ? "down" : ""}`}>
-                        <span className="sr">, next token </span>
-                        {added}
-                      </b>
-                    )}
-                  </th>
-                  {columns.map(({ position }, column) => (
-                    <td key={position}>
-                      <Cell
-                        layer={layer}
-                        position={position}
-                        chosen={chosen}
-                        fed={fed}
-                        isRepeated={isRepeat(layers, columns, row, column)}
-                      />
-                    </td>
-                  ))}
-                </tr>
-              );
-            })}
+            {layers.map((layer, row) => (
+              <tr key={layer.run}>
+                <th scope="row" title={layer.run}>
+                  <span className="sr">Layer </span>
+                  {layer.layer}
+                </th>
+                {columns.map(({ position }, column) => (
+                  <td key={position}>
+                    <Cell
+                      layer={layer}
+                      position={position}
+                      chosen={chosen}
+                      fed={fed}
+                      effect={position === current ? effectOf(raisers, layer, position) : undefined}
+                      isRepeated={isRepeat(layers, columns, row, column)}
+                    />
+                  </td>
+                ))}
+              </tr>
+            ))}
           </tbody>
         </table>
         <Edges edges={edges} />

@@ -1,57 +1,48 @@
-/** A text through several layers at once: all tokens in a table, and the path of one token below it. */
+/** A text through several layers at once: all tokens in a table, and beside it what makes the next token. */
 
-import { useQuery } from "@tanstack/react-query";
-import { type ReactNode, useCallback, useMemo } from "react";
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { Fragment, useCallback, useMemo } from "react";
+import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
 import { circuitEffectsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
+import { ActivationCell } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
-import { haveSameStart } from "@/components/runs/page-links";
+import { haveSameStart, pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/tray-context";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { formatFixed } from "@/lib/text/format";
-import { FoundExpert } from "@/pages/prompt/expert-name";
+import { formatFixed, formatPlural, formatProbability } from "@/lib/text/format";
+import { ExpertName, FoundExpert } from "@/pages/prompt/expert-name";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { Filters, ReplacedKl, usePredictions } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
-import { ExpertOfToken, NextToken } from "@/pages/prompt/routing/token/token-panel";
+import { NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
+  ablationsOf,
   cellKey,
   controlsOf,
-  expertsByLayer,
   type Fed,
-  headlineOf,
-  leadCells,
   percentOf,
+  type Raiser,
+  type Raisers,
   type ReadCell,
   readCells,
   sharedLayers,
   strongestFed,
-  toldOf,
-  TRACED_EXPERTS,
   type TracedCell,
   type TraceLayer,
   traceLayers,
 } from "./trace-rows";
-import { TraceTable } from "./trace-table";
+import { Signed, TraceTable } from "./trace-table";
 
 import "./trace.css";
-
-/** A cell, and the later cells that it feeds; undefined while they are measured. */
-interface Feeds {
-  readonly cell: ReadCell | null;
-  readonly fed: readonly Fed[] | undefined;
-  /** The one to tell of. */
-  readonly told: Fed | undefined;
-}
-
-const nodeOf = ({ run, position, expert }: TracedCell) => ({ run, position, expert });
 
 /** The text that is traced. */
 interface Traced {
@@ -62,99 +53,140 @@ interface Traced {
 
 type Groups = readonly (readonly TracedCell[])[];
 
+const nodeOf = ({ run, position, expert }: TracedCell) => ({ run, position, expert });
+
 /** Changes of the read cells, and of the logit of a position's next token, when each group is ablated by itself. */
-function useChanges({ text, layers }: Traced, groups: Groups, read: readonly TracedCell[], position?: number) {
+function changesQuery({ text, layers }: Traced, groups: Groups, read: readonly TracedCell[], position?: number) {
   const request = {
     ...{ text, position: position ?? null, runs: layers.map(({ run }) => run) },
     groups: groups.map((group) => group.map(nodeOf)),
     read: read.map(nodeOf),
   };
-  return useQuery(circuitEffectsQuery(groups.length === 0 ? null : request));
+  return circuitEffectsQuery(groups.length === 0 ? null : request);
 }
 
 /** A change is clear if it is so many times the mean change by other experts of the token. */
 const CLEAR = 2;
 
-/** The mean relative change of the told cell by other experts of the token; undefined while it is measured. */
-function useControl(traced: Traced, { cell, told }: Feeds) {
-  const groups = cell === null || told === undefined ? [] : controlsOf(traced.routings, cell);
-  const { data = groups.length > 0 ? undefined : [] } = useChanges(traced, groups, told === undefined ? [] : [told]);
-  if (told === undefined || data === undefined) return undefined;
-  const sum = data.reduce((total, { activations: [change = 0] }) => total + Math.abs(change), 0);
-  const share = (sum / Math.max(1, data.length)) * Math.abs(told.share / told.change);
-  return { count: data.length, share, isClear: Math.abs(told.share) >= CLEAR * share };
+interface Told extends Fed {
+  /** The mean relative change by other experts of the chosen cell's token. */
+  readonly control: number;
+  readonly isClear: boolean;
 }
 
-/** What the chosen cell feeds; without a choice, what the headline tells of, if that is clear. */
-function useFeeds(traced: Traced, chosen: TracedCell | null, isOpen: boolean) {
+/** The chosen cell, the later cells that it clearly feeds, and the one that it changes most. */
+function useFeeds(traced: Traced, chosen: TracedCell | null) {
   const cells = useMemo(() => readCells(traced.layers), [traced]);
-  const sources = useMemo(() => {
-    if (chosen !== null) return cells.filter((cell) => cellKey(cell) === cellKey(chosen));
-    return isOpen ? leadCells(cells) : [];
-  }, [chosen, isOpen, cells]);
-  const groups = sources.map((cell) => [cell]);
-  const { data, error } = useChanges(traced, groups, cells);
-  const measured = useMemo((): Feeds => {
-    const [cell] = sources;
-    if (cell === undefined) return NOTHING;
-    if (data === undefined) return chosen === null ? PENDING : { ...PENDING, cell };
-    const changes = data.map(({ activations }) => activations);
-    if (chosen === null) return headlineOf(cells, sources, changes) ?? NOTHING;
-    const fed = strongestFed(cells, cell, changes[0] ?? []);
-    return { cell, fed, told: toldOf(fed, cell.name) };
-  }, [sources, data, chosen, cells]);
-  const control = useControl(traced, measured);
-  const isTold = chosen !== null || measured.told === undefined || control?.isClear === true;
-  if (!isTold) return { feeds: control === undefined ? PENDING : NOTHING, control, error };
-  // Arrows of changes that other experts cause too would tell of nothing.
-  const isAbove = ({ share }: Fed) => control !== undefined && Math.abs(share) >= CLEAR * control.share;
-  const fed = measured.told === undefined ? measured.fed : measured.fed?.filter(isAbove);
-  return { feeds: { ...measured, fed }, control, error };
+  const cell = cells.find((one) => chosen !== null && cellKey(one) === cellKey(chosen)) ?? null;
+  const { data, error } = useQuery(changesQuery(traced, cell === null ? [] : [[cell]], cells));
+  const changes = data?.[0]?.activations;
+  const fed = useMemo(
+    () => (cell === null || changes === undefined ? [] : strongestFed(cells, cell, changes)),
+    [cells, cell, changes],
+  );
+  const groups = cell === null || fed.length === 0 ? [] : controlsOf(traced.routings, cell);
+  const { data: others = groups.length > 0 ? undefined : [] } = useQuery(changesQuery(traced, groups, fed));
+  const told = useMemo(() => {
+    return fed.map((one, i): Told => {
+      const sum = others?.reduce((total, { activations }) => total + Math.abs(activations[i] ?? 0), 0) ?? Infinity;
+      const control = sum / Math.max(1, others?.length ?? 1);
+      return { ...one, control: control / one.activation, isClear: Math.abs(one.change) >= CLEAR * control };
+    });
+  }, [fed, others]);
+  const isMeasured = cell === null || (changes !== undefined && others !== undefined);
+  return { cell, fed: isMeasured ? told : undefined, numOthers: groups.length, error };
 }
 
-/** By layer, how much its experts on a token raise the logit of the next token; empty while it is measured. */
-function useCarried(traced: Traced, position: number | undefined): ReadonlyMap<number, number> {
-  const groups = position === undefined ? [] : expertsByLayer(traced.layers, traced.routings, position);
-  const { data } = useChanges(traced, groups, [], position);
-  return new Map(data?.map(({ target }, i) => [groups[i]?.[0]?.layer ?? -1, -target]));
+/** Effects of each layer's experts on a token; without the layers that are not measured yet, the last one first. */
+function useRaisers(traced: Traced, position: number) {
+  const { layers, routings } = traced;
+  const groups = layers.map(({ run }) => ablationsOf(routings, run, position));
+  return useQueries({
+    queries: groups.map((ablated) => changesQuery(traced, ablated, [], position)),
+    combine: (found) => {
+      const raisers: Raisers = new Map(
+        layers.flatMap((layer, i) => {
+          const data = groups[i]?.length === 0 ? [] : found[i]?.data;
+          if (data === undefined) return [];
+          const effects = new Map(data.slice(1).map(({ target }, j) => [groups[i]?.[j + 1]?.[0]?.expert, -target]));
+          const experts = (layer.tokens.get(position) ?? []).flatMap(({ row, cell }): readonly Raiser[] => {
+            const effect = effects.get(row.expert);
+            return effect === undefined ? [] : [{ layer, row, cell, effect }];
+          });
+          experts.sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect));
+          return [[layer.run, { joint: -(data[0]?.target ?? 0), experts }] as const];
+        }),
+      );
+      return { raisers, error: found.find(({ error }) => error !== null)?.error ?? null };
+    },
+  });
 }
 
-const NOTHING: Feeds = { cell: null, fed: [], told: undefined };
-const PENDING: Feeds = { ...NOTHING, fed: undefined };
+const MAX_RANKED = 3;
 
-interface PathProps {
+interface NextPanelProps {
   readonly column: Column;
-  /** From the first layer to the last. */
   readonly layers: readonly TraceLayer[];
+  readonly raisers: Raisers;
+  readonly chosen: TracedCell | null;
   readonly predicted: Predicted;
-  /** What replaces the MLPs. */
-  readonly method: string;
+  /** Whether the token was chosen, so that on a narrow screen the panel stays in view. */
+  readonly isLocked: boolean;
 }
 
-/** The path of one token: a column for each layer with its strongest experts, and the next token. */
-function Path({ column: { position, token }, layers, predicted, method }: PathProps) {
+/** What a token's experts do to the next token: the experts of each layer with the largest effects. */
+function NextPanel({ column: { position, token }, layers, raisers, chosen, predicted, isLocked }: NextPanelProps) {
+  const next = predicted?.[position]?.predictions[0];
   return (
-    <aside className="trace-path" aria-label="Path of the token">
-      <div className="row pane-h">
-        <h2>
-          Path of <TokenChip text={token.text} />
-        </h2>
-        <span className="note">
-          position {position}; the {TRACED_EXPERTS} experts of each layer with the largest share × rarity
-        </span>
-      </div>
-      {layers.map(({ run, layer, end, tokens }) => (
-        <section key={run} aria-label={`Layer ${layer}`}>
-          <h3>Layer {layer}</h3>
-          <ul className="token-experts">
-            {tokens.get(position)?.map(({ row: { expert, info }, cell }) => (
-              <ExpertOfToken key={expert} run={run} routed={{ expert, ...cell }} info={info} end={end} />
-            ))}
-          </ul>
-          {tokens.get(position)?.length === 0 && <p className="dim">No expert below this density</p>}
-        </section>
-      ))}
-      <NextToken token={predicted?.[position]} method={method} count={5} />
+    <aside className="token-panel raisers" aria-label="Effects on the next token" data-locked={isLocked}>
+      <section>
+        <div className="row pane-h">
+          <h2>
+            <TokenChip text={token.text} /> → {next === undefined ? "…" : <TokenChip text={next.text} />}
+          </h2>
+          <span className="note">position {position}</span>
+        </div>
+        <p className="dim">
+          Effect on the logit of {next && <TokenChip text={next.text} />}, expert,{" "}
+          <Term id="activation">activation</Term>
+        </p>
+        {layers.map(({ run, layer, end }) => {
+          const measured = raisers.get(run);
+          const isShown = ({ row }: Raiser, i: number) =>
+            i < MAX_RANKED || (chosen?.run === run && chosen.expert === row.expert);
+          return (
+            <section key={run} aria-label={`Layer ${layer}`} aria-busy={measured === undefined}>
+              <h3 className="row">
+                Layer {layer}
+                <span className="grow" />
+                {measured === undefined ? (
+                  "measuring…"
+                ) : (
+                  <>
+                    together <Signed value={measured.joint} />
+                  </>
+                )}
+              </h3>
+              <ul>
+                {measured?.experts.filter(isShown).map(({ row: { expert, info }, cell, effect }) => (
+                  <li key={expert} className={chosen?.run === run && chosen.expert === expert ? "rowlk" : undefined}>
+                    <Signed value={effect} />
+                    <Link className="lab cut" to={pageLinks(run).expert(expert)}>
+                      <ExpertName info={info} />
+                      <span className="sr">, expert {expert}</span>
+                    </Link>
+                    <ActivationCell value={cell.activation} largest={end} />
+                    <span className="mono">{expert}</span>
+                    <PlusButton expert={expert} run={run} />
+                  </li>
+                ))}
+              </ul>
+              {measured?.experts.length === 0 && <p className="dim">No expert below this density</p>}
+            </section>
+          );
+        })}
+      </section>
+      <NextToken token={predicted?.[position]} method={formatPlural(layers.length, "layer")} count={4} />
     </aside>
   );
 }
@@ -165,60 +197,68 @@ interface TraceViewProps extends RoutingState {
   readonly routings: readonly RunRouting[];
 }
 
-interface CarriedProps extends Pick<PathProps, "column" | "predicted"> {
-  readonly carried: ReadonlyMap<number, number>;
-}
+/** The smallest effect on a logit that the finding calls one. */
+const MIN_EFFECT = 0.1;
 
-/** Which layer's experts carry a token's next token. */
-function Carried({ carried, column: { position, token }, predicted }: CarriedProps) {
+/** The experts on a token that raise and lower the logit of its next token most. */
+function Raised({
+  column: { position, token },
+  layers,
+  raisers,
+  predicted,
+}: Omit<NextPanelProps, "chosen" | "isLocked">) {
   const next = predicted?.[position]?.predictions[0];
-  const [first] = [...carried].sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
-  if (first === undefined || next === undefined) return "Measuring which layer carries the next token…";
+  if (next === undefined || raisers.size < layers.length) return "Measuring which experts change the next token…";
+  const all = [...raisers.values()].flatMap(({ experts }) => experts).toSorted((a, b) => b.effect - a.effect);
+  const told = [...new Set([all[0], all.at(-1)])].filter((one) => one !== undefined);
+  const clear = told.filter(({ effect }, i) => (i === 0 ? effect >= MIN_EFFECT : effect <= -MIN_EFFECT));
   return (
     <>
-      <b>Layer {first[0]}</b> changes the next token most: its experts on <TokenChip text={token.text} />{" "}
-      {first[1] > 0 ? "raise" : "lower"} the logit of <TokenChip text={next.text} /> by{" "}
-      <b>{formatFixed(Math.abs(first[1]), 1)}</b>.
+      Next token <TokenChip text={next.text} /> ({formatProbability(next.original)} %):{" "}
+      {clear.length === 0 ? "none of the" : "of the"} {formatPlural(all.length, "expert")} on{" "}
+      <TokenChip text={token.text} />
+      {clear.length === 0 && ` changes its logit by ${MIN_EFFECT} or more by itself`}
+      {clear.map(({ layer, row, effect }, i) => (
+        <Fragment key={effect}>
+          {i === 0 ? ", " : ", and "}
+          <FoundExpert info={row.info} expert={row.expert}>
+            layer {layer.layer}
+          </FoundExpert>{" "}
+          {effect > 0 ? "raises" : "lowers"} its logit most, by <b>{formatFixed(Math.abs(effect))}</b>
+        </Fragment>
+      ))}
+      .
     </>
   );
 }
 
-interface FindingProps {
+interface FeedingProps {
   readonly columns: readonly Column[];
   readonly found: ReturnType<typeof useFeeds>;
-  /** The sentence without a cell. */
-  readonly children: ReactNode;
 }
 
-/** The finding: an effect of the marked cell beside that of other experts, or which layers carry the next token. */
-function Finding({ columns, found: { feeds, control, error }, children }: FindingProps) {
+/** The largest change by the chosen cell, beside that by other experts. */
+function Feeding({ columns, found: { cell, fed, numOthers } }: FeedingProps) {
   const named = ({ layer, position, expert, info }: ReadCell) => (
     <FoundExpert info={info} expert={expert}>
       layer {layer}, <TokenChip text={columns.find((column) => column.position === position)?.token.text ?? ""} />
     </FoundExpert>
   );
-  const { cell, fed, told } = feeds;
-  if (error !== null) return <p className="bad finding">{messageOf(error)}</p>;
+  if (cell === null) return null;
+  if (fed === undefined) return "Ablating the expert…";
+  const told = fed.find(({ isClear }) => isClear) ?? fed[0];
+  if (told === undefined) return <>{named(cell)} changes no cell above it by 0.1 % or more.</>;
   return (
-    <p className="finding" role="status">
-      {fed === undefined && (cell === null ? "Looking for the expert that feeds most…" : "Ablating the expert…")}
-      {fed !== undefined && cell === null && children}
-      {fed !== undefined && cell !== null && told === undefined && (
-        <>{named(cell)} changes no cell above it by 0.1 % or more.</>
-      )}
-      {cell !== null && told !== undefined && (
+    <>
+      {named(cell)} {told.change > 0 ? "raises" : "lowers"} {named(told)} by <b>{percentOf(told.share)}</b>
+      {numOthers > 0 && (
         <>
-          {named(cell)} {told.change > 0 ? "raises" : "lowers"} {named(told)} by <b>{percentOf(told.share)}</b>
-          {control !== undefined && control.count > 0 && (
-            <>
-              ; {control.count} other experts there change it by {percentOf(control.share)} on average
-              {!control.isClear && ": no clear effect"}
-            </>
-          )}
-          .
+          ; {formatPlural(numOthers, "other expert")} there change it by {percentOf(told.control)} on average
+          {!told.isClear && ": no clear effect"}
         </>
       )}
-    </p>
+      .
+    </>
   );
 }
 
@@ -237,15 +277,20 @@ function useChosen({ params: { lock, of }, setParams }: RoutingState) {
   return { chosen, onChoose };
 }
 
-function Notes({ layers }: { readonly layers: readonly TraceLayer[] }) {
+/** What the marks mean, and how exact the layers are. */
+function Notes({
+  layers,
+  columns,
+  predicted,
+}: Pick<NextPanelProps, "layers" | "predicted"> & Pick<FeedingProps, "columns">) {
   const { runs } = useCurrentRun();
   const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
   return (
     <p className="dim">
-      Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
-      <Term id="traced_order">share × rarity</Term>.
+      A cell is the expert with the largest <Term id="traced_order">share × rarity</Term> in its layer.
       {shown.some((run, i) => shown.slice(0, i).some((other) => haveSameStart(run, other))) &&
-        " Experts of one number may mean the same in several layers: they were initialised at the same example token."}
+        " Experts of one number may mean the same in several layers: they were initialised at the same example token."}{" "}
+      <ReplacedKl subject={`${layers.length} layers spliced in`} layers={layers.length} {...{ columns, predicted }} />
     </p>
   );
 }
@@ -264,49 +309,44 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const { lock } = params;
   const { chosen, onChoose } = useChosen({ params, setParams });
   const traced = useMemo(() => ({ text: params.prompt, layers, routings }), [params.prompt, layers, routings]);
-  const found = useFeeds(traced, chosen, lock === null);
-  const { cell, fed } = found.feeds;
-  const current = lock?.position ?? cell?.position;
-  const column = columns.find(({ position }) => position === current) ?? columns.at(-1);
-  const isUntold = cell === null && fed !== undefined;
-  const carried = useCarried(traced, isUntold ? column?.position : undefined);
+  const found = useFeeds(traced, chosen);
+  const column = columns.find(({ position }) => position === lock?.position) ?? columns.at(-1);
+  const { raisers, error } = useRaisers(traced, column?.position ?? 0);
+  if (column === undefined) return null;
+  const failure = found.error ?? error;
+  const shown = { column, layers, raisers, predicted };
   return (
-    <>
+    <div className="prompted-columns">
       <section className="prompted-main trace-pane" aria-label="Layers">
-        <Finding columns={columns} found={found}>
-          {column !== undefined && <Carried carried={carried} column={column} predicted={predicted} />}
-          {lock === null && layers.length > 1 && " No cell clearly raises one of another word."}
-        </Finding>
-        <div className="row pane-h">
+        <p className={failure === null ? "finding" : "bad finding"} role="status">
+          {failure !== null && messageOf(failure)}
+          {failure === null &&
+            (found.cell === null ? <Raised {...shown} /> : <Feeding columns={columns} found={found} />)}
+        </p>
+        <div className="row wrap pane-h dim">
           <RampLegend kind="sequential" low="Activation" high="largest of the layer" />
-          <span className="dim">Press a cell for its effects on later ones</span>
-          <span className="grow" />
-          <ReplacedKl
-            subject={`${layers.length} layers spliced in`}
-            layers={layers.length}
-            columns={columns}
-            predicted={predicted}
-          />
+          <span>
+            Upper edge: <Term id="next_effect">effect on the next token</Term>
+          </span>
+          <span>Press a cell for the cells that it changes</span>
         </div>
         <TraceTable
           prompt={params.prompt}
           columns={columns}
           layers={layers}
           predicted={predicted}
-          current={fed === undefined ? current : column?.position}
-          chosen={cell}
-          fed={fed}
-          carried={carried}
+          current={column.position}
+          chosen={found.cell}
+          fed={found.fed?.filter(({ isClear }) => isClear)}
+          raisers={raisers}
           onChoose={onChoose}
         />
+        <div className="row wrap heat-foot">
+          <Notes layers={layers} columns={columns} predicted={predicted} />
+          <Filters params={params} setParams={setParams} />
+        </div>
       </section>
-      {column !== undefined && (
-        <Path column={column} layers={layers.toReversed()} predicted={predicted} method={`${layers.length} layers`} />
-      )}
-      <div className="row wrap heat-foot">
-        <Notes layers={layers} />
-        <Filters params={params} setParams={setParams} />
-      </div>
-    </>
+      <NextPanel {...shown} chosen={chosen} isLocked={lock !== null} />
+    </div>
   );
 }
