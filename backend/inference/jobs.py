@@ -6,7 +6,7 @@ they call, because PyTorch takes seconds to import and browsing does not need it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,10 +98,12 @@ def direct_effects(context: JobContext, text: str, position: int, k: int | None 
     return direct_effects(context.language_model, context.runs[0], context.token_ids(text), position, k)
 
 
-def expert_writes(context: JobContext, examples: Sequence[tuple[int, Examples]]) -> list[ExpertWrites]:
+def expert_writes(
+    context: JobContext, expert: int, examples: Examples, controls: Sequence[int], units: Mapping[int, float]
+) -> ExpertWrites:
     from mxd.trainer.analysis.effects import expert_writes
 
-    return expert_writes(context.language_model, context.runs[0], examples)
+    return expert_writes(context.language_model, context.runs[0], expert, examples, controls, units)
 
 
 def related_words(context: JobContext, text: str) -> dict[str, float]:

@@ -41,7 +41,6 @@ def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: V
         **{name: getattr(record, name) for name in bodies.Ablation.model_fields if hasattr(record, name)} | tokens,
         random_loss_increase=None if other is None else other.loss_increase,
         random_output_share=None if other is None else other.output_share,
-        exceeds_random=exceeds(tokens["promoted"], () if other is None else _token_effects(other.promoted, vocabulary)),
     )
 
 
@@ -49,8 +48,6 @@ STRONGEST_EXAMPLES = 8
 """Strongest examples among which are those from which it is computed what an expert writes."""
 WRITTEN_EXAMPLES = 3
 """Number of these: few, and those with the fewest tokens before the peak, so that it takes less than a second."""
-EXCEEDS_FACTOR = 2.0
-"""Half of all experts exceed another one of the same density; about one in seven does so by this factor."""
 
 ExampleTokens = tuple[list[int], int]
 """Token ids of a sequence, and the position of an active token."""
@@ -74,13 +71,6 @@ def strongest_examples(session: Session, run: RunRecord, expert: int) -> list[Ex
 def written_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
     """Return those of the strongest examples from which it is computed what an expert writes."""
     return sorted(strongest_examples(session, run, expert), key=lambda example: example[1])[:WRITTEN_EXAMPLES]
-
-
-def exceeds(promoted: Sequence[TokenEffect], others: Sequence[TokenEffect]) -> bool:
-    """Return whether an expert's largest rise of a log-probability says more than a random expert's. Both promoted
-    tokens are sorted by change, largest first; ``others`` is empty without a random expert."""
-    largest, of_random = (max([0.0, *(token.change for token in tokens[:1])]) for tokens in (promoted, others))
-    return largest > 0 and largest >= EXCEEDS_FACTOR * of_random
 
 
 def most_promoted(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, str]:

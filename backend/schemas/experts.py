@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StringConstraints, create_model
 
 from mxd.backend.schemas.base import ErrorEvent, Schema
-from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
+from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, SORTS, ExpertColumn, Kind, Measurement, Place
 
 if TYPE_CHECKING:
@@ -372,18 +372,6 @@ class Ablation(Schema):
     """Tokens that the mean output promotes through final norm and unembedding, largest change first."""
     suppressed: tuple[TokenEffect, ...]
     """Tokens that it suppresses, most negative change first."""
-    exceeds_random: bool
-    """True if the largest rise is at least twice that of the random expert's own."""
-
-
-class WritesResponse(Schema):
-    """Output of an expert, computed on its strongest examples, beside a random expert of similar density."""
-
-    writes: ExpertWrites
-    random: ExpertWrites | None
-    """Null if no other expert is active."""
-    exceeds_random: bool
-    """True if its largest rise of a log-probability is at least twice the random expert's."""
 
 
 class AblationProgressEvent(Schema):

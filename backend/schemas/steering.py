@@ -144,6 +144,12 @@ class ShowcaseText(Schema):
     strength: float
     """Strength of every edit, in units of its expert's 99th percentile. 0 is the original model."""
     tokens: tuple[ShownToken, ...]
+    random: str = ""
+    """Text with the same edits of random experts of similar density. Default: none."""
+    perplexity_ratio: float | None = None
+    """Perplexity of the text without edits, relative to the original text. Default: unknown."""
+    price: EditPrice | None = None
+    """Side effects. Default: unknown."""
 
 
 class ShowcaseFile(Schema):
@@ -158,6 +164,8 @@ class ShowcaseFile(Schema):
     """Prompt of the texts; the session may have another one."""
     command: str
     """The command that wrote the texts."""
+    controls: tuple[int, ...] = ()
+    """Random experts, one for each edit. Default: none."""
     texts: Annotated[tuple[ShowcaseText, ...], Field(min_length=2)]
     """By rising strength. The first is that of the original model."""
 
@@ -168,6 +176,8 @@ class Showcase(Schema):
     session: SavedSession
     title: str
     """Effect of its experts, such as "turn prose into verse"."""
+    controls: tuple[int, ...]
+    """Random experts with which a text of every strength is there too, one for each edit."""
     texts: tuple[ShowcaseText, ...]
 
 

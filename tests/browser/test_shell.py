@@ -240,7 +240,12 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
     steering = {"prompt": "One day", "edits": [{"expert": 12, "mode": "add", "strength": 2}]}
     saved = page.request.post(f"/api/runs/{site.run}/sessions", data={"name": "Verse", "steering": steering})
     texts = [
-        {"strength": strength, "tokens": [{"id": 5, "text": f" text at {strength}", "delta_log_probability": strength}]}
+        {
+            "strength": strength,
+            "tokens": [{"id": 5, "text": f" text at {strength}", "delta_log_probability": strength}],
+            "random": f" other text at {strength}" if strength else "",
+            "perplexity_ratio": 1.4 * strength,
+        }
         for strength in (0, 1, 2)
     ]
     stored = {
@@ -249,6 +254,7 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         "title": "write verse",
         "prompt": "Two days",
         "command": "mxd steer",
+        "controls": [7],
         "texts": texts,
     }
     file = site.data / "showcase.json"
@@ -257,7 +263,16 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         page.route("**/steering", lambda route: route.abort())  # nothing is generated
         page.goto(f"/?run={site.other_run}")
         expect(page.get_by_role("heading", name="write verse")).to_be_visible()
+        steered = page.get_by_role("region", name="With its experts")
+        expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 1")  # the strongest fluent one
+        expect(steered).not_to_contain_text("no longer fluent")
+        page.get_by_role("radio", name="Random expert 7").click()
+        expect(page.get_by_role("complementary", name="Random expert")).to_contain_text("Two days other text at 1")
+        page.get_by_role("slider").focus()
+        page.keyboard.press("End")
         expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 2")
+        expect(steered).to_contain_text("perplexity × 2.8, no longer fluent")
+        page.get_by_role("radio", name="Original").click()
         original = page.get_by_role("complementary", name="Original")
         expect(original).to_contain_text("Two days text at 0")
         page.get_by_role("link", name="use this run").click()

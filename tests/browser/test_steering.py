@@ -353,11 +353,10 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     expect(sweep).to_contain_text("a random expert of similar density")
     row = sweep.get_by_role("row").nth(4)
     expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))
-    effects = sweep.get_by_role("columnheader", name="Side effects")
-    stop = effects.get_by_role("button", name="Stop")
+    stop = sweep.get_by_role("button", name="Stop measuring side effects")
     if stop.is_visible():  # those of the suggestion are measured without being asked
         stop.click()
-    effects.get_by_role("button", name="Measure all").click()
+    sweep.get_by_role("button", name="Measure all side effects").click()
     first = sweep.get_by_role("row").nth(2).get_by_role("cell").last
     expect(first).to_contain_text(re.compile(r"KL [\d.]+ × random, ability"), timeout=90_000)
     stop.click()

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from mxd.trainer.analysis.results import (
+    Controls,
     ExpertEffect,
     ExpertMap,
     ExpertWrites,
@@ -99,39 +101,56 @@ Examples = Sequence[tuple[Sequence[int], int]]
 
 @torch.no_grad()
 def expert_writes(
-    language_model: LanguageModel, run: Run, examples: Sequence[tuple[int, Examples]]
-) -> list[ExpertWrites]:
-    """Return what experts write: their direct effects, averaged over examples.
+    language_model: LanguageModel,
+    run: Run,
+    expert: int,
+    examples: Examples,
+    controls: Sequence[int] = (),
+    units: Mapping[int, float] = MappingProxyType({}),
+) -> ExpertWrites:
+    """Return what an expert writes: its direct effects, averaged over examples, and those of other experts in its
+    place.
+
+    The vector that the expert adds is replaced by that of each control, with as many units of activation. Examples on
+    which the expert is inactive, because the layer was trained further since, are left out.
 
     Args:
-        examples: experts, each with its examples. Those on which it is inactive, because the layer was trained further
-            since, are left out.
+        units: 99th percentiles of the activations; 1 by default.
 
     Raises:
         UserError: the run was trained on another language model, or the architecture has no direct effects.
     """
     check_fits(language_model, run)
     layer, passed_on = run.config.layer, language_model.additions.passed_on(run.config.layer)
-    rows = [(expert, list(ids[: at + 1])) for expert, of_expert in examples for ids, at in of_expert]
-    tokens = _read_last_tokens(language_model, layer, run.layer, [ids for _expert, ids in rows])
-    with_W, without_W, experts = list[Tensor](), list[Tensor](), list[int]()
-    for (expert, ids), (x_1I, residual_W) in zip(rows, tokens, strict=True):
-        contributions_KO, routing = _contributions(run.layer, x_1I)
-        row_K = routing.indices_TK[:, 0] == expert
-        if bool(row_K.any()):
-            added_1W = language_model.additions.of_vectors(layer, ids, [len(ids) - 1], contributions_KO[row_K])
-            with_W.append(residual_W.to(added_1W))
-            without_W.append(residual_W.to(added_1W) - added_1W[0] * passed_on)
-            experts.append(expert)
-    writes = {expert: ExpertWrites(expert, 0, (), ()) for expert, _examples in examples}
-    if experts:
-        with_MV, without_MV = language_model.unembed(torch.stack(with_W + without_W)).log_softmax(dim=-1).chunk(2)
-        for expert in set(experts):
-            own_M = [row for row, other in enumerate(experts) if other == expert]
-            change_1V = (with_MV[own_M] - without_MV[own_M]).mean(dim=0, keepdim=True)
-            (promoted,), (suppressed,) = _strongest(language_model, change_1V)
-            writes[expert] = ExpertWrites(expert, len(own_M), promoted, suppressed)
-    return list(writes.values())
+    prefixes = [list(ids[: at + 1]) for ids, at in examples]
+    expert_R1 = torch.tensor([expert, *controls]).unsqueeze(1)
+    unit_R1 = torch.tensor([units.get(each) or 1.0 for each in (expert, *controls)]).unsqueeze(1)
+    changes_RV = list[Tensor]()
+    for ids, (x_1I, residual_W) in zip(
+        prefixes, _read_last_tokens(language_model, layer, run.layer, prefixes), strict=True
+    ):
+        sparse_layer = run.layer.to(x_1I.device)
+        routing = sparse_layer.route(x_1I)
+        activation = float((routing.activations_TK * (routing.indices_TK == expert)).sum())
+        if activation <= 0:
+            continue
+        routing_R1 = Routing(*(each.to(x_1I.device) for each in (activation / unit_R1[0] * unit_R1, expert_R1)))
+        vector_RO = sparse_layer.contribution(sparse_layer.dense_output(x_1I).expand(len(expert_R1), -1), routing_R1)
+        # The vector of the expert is removed, those of the others are added.
+        sign_R1 = torch.tensor([1.0] + [-1.0] * len(controls)).to(vector_RO).unsqueeze(1)
+        position_R = [len(ids) - 1] * len(vector_RO)
+        added_RW = (
+            sign_R1 * language_model.additions.of_vectors(layer, ids, position_R, sign_R1 * vector_RO) * passed_on
+        )
+        without_1W = residual_W.to(added_RW) - added_RW[:1]
+        log_p_RV = language_model.unembed(torch.cat([without_1W, without_1W + added_RW])).log_softmax(dim=-1)
+        changes_RV.append(log_p_RV[1:] - log_p_RV[:1])
+    if not changes_RV:
+        return ExpertWrites(expert, 0, (), (), Controls.compare([0.0], [0.0], ()))
+    change_RV = torch.stack(changes_RV).mean(dim=0)
+    (promoted,), (suppressed,) = _strongest(language_model, change_RV[:1])
+    compared = Controls.compare(change_RV.amax(dim=1).tolist(), change_RV.amin(dim=1).tolist(), controls)
+    return ExpertWrites(expert, len(changes_RV), promoted, suppressed, compared)
 
 
 def _read_last_tokens(

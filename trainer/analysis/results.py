@@ -2,8 +2,10 @@
 HTTP, without PyTorch.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, Self
 
 from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session
@@ -130,6 +132,38 @@ class FoundExperts(Documented):
 
 
 @dataclass(frozen=True)
+class Controls(Documented):
+    """The largest changes of an expert beside those of random experts of similar density, in its place: on the same
+    tokens, with as many units of activation."""
+
+    experts: tuple[int, ...]
+    """Random experts; empty if no other expert is active."""
+    needed: int
+    """Number of them whose largest rise the expert's has to exceed, 95 %."""
+    weaker: int
+    """Number of them whose largest rise it exceeds."""
+    exceeded: bool
+    """True if these are enough; false without controls."""
+    rise: float
+    """Largest rise of the ``needed`` weakest, in nats."""
+    fall: float
+    """Largest fall, not above 0, of as many."""
+    sentence: str
+    """The comparison: "stronger than 19 of 20 random experts"."""
+
+    @classmethod
+    def compare(cls, rises: Sequence[float], falls: Sequence[float], experts: Sequence[int]) -> Self:
+        """Compare the first rise with the others, those of ``experts``. This rule says everywhere what is more than
+        chance."""
+        own, *others = rises
+        weaker, needed = sum(each < own for each in others), math.ceil(0.95 * len(others))
+        exceeded = 0 < needed <= weaker
+        sentence = f"stronger than {'' if exceeded else 'only '}{weaker} of {len(others)} random experts"
+        rise, fall = (sorted(map(abs, each))[needed - 1] if others else 0.0 for each in (others, falls[1:]))
+        return cls(tuple(experts), needed, weaker, exceeded, rise, -fall, sentence)
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertWrites(Documented):
     """Next tokens that an expert promotes and suppresses most: its direct effect, averaged over examples."""
 
@@ -140,6 +174,7 @@ class ExpertWrites(Documented):
     """Largest change first."""
     suppressed: tuple[TokenEffect, ...]
     """Most negative change first."""
+    controls: Controls
 
 
 @dataclass(frozen=True, slots=True)

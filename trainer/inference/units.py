@@ -26,6 +26,8 @@ AnyConfig = TypeVar("AnyConfig", bound=SteeringConfig)
 AnySweep = TypeVar("AnySweep", bound=StrengthSweepConfig)
 NEAREST = 16
 """Number of experts of nearest density from which a random one is drawn."""
+NUM_CONTROLS = 20
+"""Random experts with which it is compared what an expert writes."""
 
 
 Units = Mapping[str, Mapping[int, float]]

@@ -24,8 +24,8 @@ from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
 from mxd.backend.queries.search import SearchText
 from mxd.backend.schemas import experts as bodies
 from mxd.backend.schemas.base import json_response
-from mxd.trainer.analysis.results import ExpertMap
-from mxd.trainer.inference.units import column_values, random_experts
+from mxd.trainer.analysis.results import ExpertMap, ExpertWrites
+from mxd.trainer.inference.units import NUM_CONTROLS, column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import RunRecord
@@ -92,19 +92,21 @@ async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep
 
 
 @router.get("/experts/{expert}/writes")
-async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> bodies.WritesResponse:
-    """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
+async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> ExpertWrites:
+    """Next tokens that an expert promotes and suppresses, computed on its strongest examples, beside random experts of
+    similar density."""
 
-    def examples(session: Session, record: RunRecord) -> list[tuple[int, list[queries.ExampleTokens]]]:
+    def compared(
+        session: Session, record: RunRecord
+    ) -> tuple[list[queries.ExampleTokens], list[int], dict[int, float]]:
         queries.find_expert(session, record, expert)
-        experts = [expert, *random_experts(column_values(session, record, ExpertRecord.density), expert)]
-        return [(number, queries.written_examples(session, record, number)) for number in experts]
+        density_N, p99_N = (column_values(session, record, it) for it in (ExpertRecord.density, ExpertRecord.p99))
+        controls = random_experts(density_N, expert, NUM_CONTROLS)
+        units = {each: float(p99_N[each]) for each in (expert, *controls)}
+        return queries.written_examples(session, record, expert), controls, units
 
-    job = services.inference.submit([run], jobs.expert_writes, await services.read(run, examples))
-    result = await cancel_on_disconnect(http, job)
-    own, other = result[0], result[1] if len(result) > 1 else None
-    exceeds = queries.exceeds(own.promoted, () if other is None else other.promoted)
-    return bodies.WritesResponse(writes=own, random=other, exceeds_random=exceeds)
+    job = services.inference.submit([run], jobs.expert_writes, expert, *await services.read(run, compared))
+    return await cancel_on_disconnect(http, job)
 
 
 @router.get("/experts/{expert}/map", response_model=ExpertMap)

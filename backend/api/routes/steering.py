@@ -195,7 +195,8 @@ def showcase(services: ServicesDep) -> bodies.HomeShowcase:
     if found is None:
         return bodies.HomeShowcase(showcase=None)
     shown = found.model_copy(update={"steering": found.steering.model_copy(update={"prompt": stored.prompt})})
-    return bodies.HomeShowcase(showcase=bodies.Showcase(session=shown, title=stored.title, texts=stored.texts))
+    kept = {name: getattr(stored, name) for name in ("title", "controls", "texts")}
+    return bodies.HomeShowcase(showcase=bodies.Showcase(session=shown, **kept))
 
 
 @router.get("/sessions/{id}")

@@ -24,7 +24,7 @@ from mxd.trainer.analysis.effects import (
     layers_of,
     read_target,
 )
-from mxd.trainer.analysis.results import ExpertEffect, ExpertWrites, OutputDimension
+from mxd.trainer.analysis.results import Controls, ExpertEffect, ExpertWrites, OutputDimension
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
@@ -118,10 +118,41 @@ def test_what_an_expert_writes_is_the_mean_of_its_effects(world: World) -> None:
     positions = activation_T.nonzero().flatten().tolist()
     examples = [(ids, position) for position in positions]
     inactive = [(ids, 0)] if 0 not in positions else []
-    writes, nothing = expert_writes(language_model, run, [(expert, [*examples, *inactive]), (expert + 1, inactive)])
-    assert nothing == ExpertWrites(expert + 1, 0, (), ())
+    writes = expert_writes(language_model, run, expert, [*examples, *inactive])
     assert writes.examples == len(positions)
+    assert not writes.controls.exceeded, "nothing is compared"
     check_changes(writes, change_TV[positions].mean(dim=0))
+    assert expert_writes(language_model, run, expert, inactive).promoted == ()
+
+
+def test_random_experts_take_the_place_of_the_expert(world: World) -> None:
+    run, language_model = run_of(world), world.language_model
+    ids, layer = prompt_ids(language_model, TEXT), run.layer
+    assert isinstance(layer, MxD)
+    effect = direct_effects(language_model, run, TEXT, 5)[0]
+    control, units = (effect.expert + 1) % 40, {effect.expert: 2.0, (effect.expert + 1) % 40: 3.0}
+    controls = expert_writes(language_model, run, effect.expert, [(ids, 5)], [control], units).controls
+    x_1I = language_model.capture(1, torch.tensor([ids])).input_TI[5:6]
+    residual_1W = language_model.residual(torch.tensor([ids]))[0, 5:6]
+    own_1W, other_1W = (layer.encode(x_1I) @ layer.expert_matrix(each) for each in (effect.expert, control))
+    without_1W = residual_1W - effect.activation * own_1W
+    norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
+    without_V, with_V = (
+        head(norm(each))[0].detach().log_softmax(-1)
+        for each in (without_1W, without_1W + effect.activation / 2 * 3 * other_1W)
+    )
+    assert controls.rise == pytest.approx(float((with_V - without_V).max()), abs=1e-4)
+    assert controls.fall == pytest.approx(float((with_V - without_V).min()), abs=1e-4)
+    assert controls.exceeded == (effect.promoted[0].change > controls.rise)
+
+
+@pytest.mark.parametrize(("weaker", "exceeded"), [(20, True), (19, True), (18, False), (0, False)])
+def test_an_expert_exceeds_chance_if_it_is_stronger_than_19_of_20(weaker: int, exceeded: bool) -> None:
+    rises = [1.0, *[0.5] * weaker, *[2.0] * (20 - weaker)]
+    compared = Controls.compare(rises, [-each for each in rises], range(20))
+    assert (compared.weaker, compared.needed, compared.exceeded) == (weaker, 19, exceeded)
+    assert compared.rise == -compared.fall == (0.5 if exceeded else 2.0)
+    assert compared.sentence == f"stronger than {'' if exceeded else 'only '}{weaker} of 20 random experts"
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

@@ -66,7 +66,7 @@ export const GLOSSARY = {
   },
   direct_logit_effect: {
     name: "Direct logit effect",
-    text: "Tokens whose log-probability the expert’s output raises or lowers most on its examples.",
+    text: "Tokens whose log-probability the expert’s output raises or lowers most on its examples. It counts if its largest rise exceeds those of 95 % of random experts of similar density, put in its place on the same tokens.",
   },
   input_dependence: null,
   top_tokens: null,

@@ -4,14 +4,14 @@ import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useMemo, useState } from "react";
 import { Link } from "react-router";
 
-import { expertQuery, healthQuery, sessionsQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
-import type { EditPrice, RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
+import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
+import type { RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { NotIndexed } from "@/components/layout/missing";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
 import { PromptBox } from "@/components/prompt/prompt-box";
-import { pageLinks, pickLayerRuns, sessionUrl, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, pickLayerRuns, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { activeK } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
@@ -21,6 +21,7 @@ import { ShadedText, TokenStrip } from "@/components/tokens/token-text";
 import { hideTip } from "@/components/tokens/tip-layer";
 import { Button, LinkButton } from "@/components/ui/button";
 import { Icon, type IconName } from "@/components/ui/icon";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { Slider } from "@/components/ui/slider";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useBestExperts } from "@/hooks/use-experts";
@@ -35,6 +36,7 @@ import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
 import { describeCost } from "@/pages/steer/steering/edit-notes";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
+import { MAX_PERPLEXITY } from "@/pages/steer/steering/sweep";
 import { type Generation, isRunning, storedGeneration, useGeneration } from "@/pages/steer/steering/texts/generation";
 
 import "@/components/prompt/prompt.css";
@@ -53,7 +55,7 @@ const EXAMPLES = 3;
 const BEFORE = 12;
 const AFTER = 6;
 const MAX_TOKENS = 64;
-const STEP = 0.25;
+const STEP = 0.5;
 /** Largest strength without stored texts. */
 const NO_TEXTS_END = 3;
 /** End of the colour scale in nats. */
@@ -62,8 +64,6 @@ const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 
 /** Of the tokens that it promotes. */
 const PROMOTED = 5;
-/** Of the run's saved sessions. */
-const OTHERS = 3;
 
 /** An expert of the text: its label, its strongest examples, and what it promotes if that is measured. */
 function ExpertCard({ run, expert }: { readonly run: string; readonly expert: number }) {
@@ -82,7 +82,7 @@ function ExpertCard({ run, expert }: { readonly run: string; readonly expert: nu
           <ShadedText example={example} before={BEFORE} after={AFTER} largest={row.max_activation} />
         </p>
       ))}
-      {ablation?.exceeds_random === true && (
+      {ablation !== null && (
         <div className="dim">
           Promotes, strongest first <TokenChips tokens={distinctWords(ablation.promoted)} first={PROMOTED} />
         </div>
@@ -134,26 +134,35 @@ function Why() {
   );
 }
 
-interface HeroTextsProps extends ReturnType<typeof useTexts> {
+interface HeroTextsProps extends ReturnType<typeof useTexts>, Pick<HeroProps, "controls"> {
   readonly prompt: string;
   readonly strength: number;
+  /** The stored text that is shown, with what is known of it. */
+  readonly stored: ShowcaseText | undefined;
   /** Whether another prompt is typed. */
   readonly isOutdated: boolean;
 }
 
-function SteeredText({ prompt, generation, stop, strength }: HeroTextsProps) {
+/** After a text that ends within a sentence. */
+const Cut = ({ text }: { readonly text: string }) =>
+  /[^.!?”"\s]\s*$/.test(text) ? <span className="dim">…</span> : null;
+
+function SteeredText({ prompt, generation, stop, strength, stored }: HeroTextsProps) {
   const pieces = useMemo(() => piecesOf(generation, strength === 0 ? "baseline" : "steered"), [generation, strength]);
   const isBusy = isRunning(generation);
   const { failure } = generation;
   const { data: health } = useQuery(healthQuery);
+  const perplexity = stored?.perplexity_ratio ?? 1;
   // A tooltip goes with its text.
   useEffect(() => hideTip, [pieces]);
-  const isCut = !isBusy && /[^.!?”"]\s*$/.test(pieces.at(-1)?.text ?? "");
   return (
     <section className="hero-text" aria-label="With its experts" aria-busy={isBusy}>
       <h2>
         {strength === 0 ? "No change" : `Steered, +${formatFixed(strength, 2)} × `}
         {strength > 0 && <Term id="p99">p99</Term>}
+        {perplexity > MAX_PERPLEXITY && (
+          <span className="bad"> Too strong: perplexity × {formatFixed(perplexity, 1)}, no longer fluent</span>
+        )}
       </h2>
       {failure !== null && <p role="alert">{failure}</p>}
       {(failure === null || pieces.length > 0) && <span className="dim">{prompt}</span>}
@@ -164,7 +173,7 @@ function SteeredText({ prompt, generation, stop, strength }: HeroTextsProps) {
         shade={strength === 0 ? () => "" : shadeByChange}
         tip={(piece) => <ChangeTip piece={piece} />}
       />
-      {isCut && <span className="dim">…</span>}
+      {!isBusy && <Cut text={pieces.at(-1)?.text ?? ""} />}
       {isBusy && (
         <span className="row hero-progress" role="status">
           <progress {...(pieces.length > 0 && { value: pieces.length / MAX_TOKENS })} />
@@ -191,11 +200,14 @@ interface HeroProps {
   readonly title: string;
   readonly request: SteeringRequest;
   readonly edits: readonly Edit[];
+  /** Random experts of which there are texts, too. */
+  readonly controls?: readonly number[];
   /** Stored texts by strength; empty if there are none. */
   readonly texts: readonly ShowcaseText[];
-  /** Of the edits at their own strength. */
-  readonly price?: EditPrice | null;
 }
+
+/** Whether a text stays fluent, as far as that is known. */
+const isFluent = ({ perplexity_ratio: ratio }: ShowcaseText) => (ratio ?? 1) <= MAX_PERPLEXITY;
 
 function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edits">) {
   return (
@@ -212,10 +224,10 @@ function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edit
 }
 
 /** Strength and prompt of the hero, and the text that they give. */
-function useHero({ run, request, edits, texts }: HeroProps) {
+function useHero({ run, request, edits, texts, controls = [] }: HeroProps) {
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const prompt = params.prompt?.trim() ? params.prompt : (request.prompt ?? "");
-  const initial = edits[0]?.strength ?? 0;
+  const initial = texts.findLast(isFluent)?.strength ?? edits[0]?.strength ?? 0;
   const slider = useDraggedValue(params.strength ?? initial, (strength) => setParams({ strength }));
   const [typed, setTyped] = useState({ prompt, text: prompt });
   const draft = typed.prompt === prompt ? typed.text : prompt;
@@ -228,8 +240,8 @@ function useHero({ run, request, edits, texts }: HeroProps) {
   };
   const changed = useMemo(() => ({ ...request, prompt }), [request, prompt]);
   // While the slider is dragged only stored texts follow; a generation starts on release.
-  const stored =
-    prompt === request.prompt ? texts.find((text) => Math.abs(text.strength - slider.shown) < STEP / 2) : undefined;
+  const at = texts.find((text) => Math.abs(text.strength - slider.shown) < STEP / 2);
+  const stored = prompt === request.prompt ? at : undefined;
   const [original] = texts;
   const shown = useMemo(
     () => stored && original && storedGeneration({ baseline: [original.tokens], steered: [stored.tokens] }),
@@ -238,9 +250,10 @@ function useHero({ run, request, edits, texts }: HeroProps) {
   const strength = stored?.strength ?? params.strength ?? initial;
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
   const generated = useTexts(run.name, changed, shownEdits, shown);
-  const stops = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
+  const stops = texts.flatMap((text) => (text.strength > 0 ? [text.strength] : []));
   return {
-    texts: { ...generated, prompt, strength, isOutdated: draft !== prompt },
+    texts: { ...generated, prompt, strength, stored, controls, isOutdated: draft !== prompt },
+    price: at?.price && `Side effects at +${at.strength} on other texts: ${describeCost(at.price)}`,
     slider,
     draft: { text: draft, setText: setDraft, commit: submit },
     shownEdits,
@@ -248,40 +261,38 @@ function useHero({ run, request, edits, texts }: HeroProps) {
   };
 }
 
-/** The text without edits, which is there at every strength, beside the steered one. */
+/** The text without edits, which is there at every strength, or that of a random expert, beside the steered one. */
 function HeroTexts(props: HeroTextsProps) {
+  const { prompt, generation, stored, controls = [] } = props;
+  const [beside, setBeside] = useState<"original" | "random">("original");
+  const random = beside === "random" && stored?.random ? stored.random : null;
+  const text =
+    random ??
+    piecesOf(generation, "baseline")
+      .map((piece) => piece.text)
+      .join("");
   return (
     <div className="hero-texts" data-outdated={props.isOutdated || undefined}>
-      <aside className="hero-text" aria-label="Original">
-        <h2>Original</h2>
-        <span className="dim">{props.prompt}</span>
-        {piecesOf(props.generation, "baseline").map((piece) => piece.text)}
+      <aside className="hero-text" aria-label={random === null ? "Original" : "Random expert"}>
+        {stored === undefined || controls.length === 0 ? (
+          <h2>Original</h2>
+        ) : (
+          <SegmentedControl
+            label="Text to compare with"
+            value={beside}
+            onChange={setBeside}
+            segments={segmentsOf({
+              original: "Original",
+              random: `Random expert ${controls.join(", ")}, +${formatFixed(stored.strength, 2)}`,
+            })}
+          />
+        )}
+        <span className="dim">{prompt}</span>
+        {text}
+        <Cut text={text} />
       </aside>
       <SteeredText {...props} />
     </div>
-  );
-}
-
-/** Sessions of the run with other experts, each with the beginning of its text. */
-function Others({ run, experts }: { readonly run: string; readonly experts: readonly number[] }) {
-  const { data } = useQuery(sessionsQuery(run));
-  if (data === undefined) return <LoadingState label="Loading sessions" rows={1 + OTHERS} />;
-  const others = data.sessions.filter(
-    ({ is_chat: isChat, text, edits }) => !isChat && text && edits.every(({ expert }) => !experts.includes(expert)),
-  );
-  if (others.length === 0) return null;
-  return (
-    <section aria-label="Other experts to try">
-      <h2>Other experts to try</h2>
-      {others.slice(0, OTHERS).map(({ id, name, text }) => (
-        <p key={id} className="dim cut">
-          <Link className="link" to={sessionUrl(id)}>
-            {name}
-          </Link>{" "}
-          … {text}
-        </p>
-      ))}
-    </section>
   );
 }
 
@@ -311,8 +322,8 @@ function HeroLegend({ run, children }: { readonly run: string; readonly children
 
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
-  const { run, edits, price } = props;
-  const { texts, slider, draft, shownEdits, stops } = useHero(props);
+  const { run, edits } = props;
+  const { texts, price, slider, draft, shownEdits, stops } = useHero(props);
   return (
     <section className="hero" aria-label="Steering a text">
       <HeroHead {...props} />
@@ -324,7 +335,6 @@ function Hero(props: HeroProps) {
           <RampLegend kind="sequential" low="Activation 0" high="largest" />
           <span>↵ is a line break</span>
         </p>
-        <Others run={run.name} experts={edits.map(({ expert }) => expert)} />
       </div>
       <div className="hero-main">
         <div className="row">
@@ -351,7 +361,7 @@ function Hero(props: HeroProps) {
             onChange={slider.drag}
             onChangeEnd={slider.commit}
           />
-          <p className="dim">{price && `Side effects at +${edits[0]?.strength}: ${describeCost(price)}`}</p>
+          <p className="dim hero-price">{price}</p>
         </div>
         <HeroTexts {...texts} />
         <HeroLegend run={run.name}>
@@ -470,8 +480,8 @@ function Content({ run }: { readonly run: RunSummary }) {
           title={showcase.title}
           request={showcase.session.steering}
           edits={requestEdits(showcase.session.steering.edits ?? [])}
+          controls={showcase.controls}
           texts={showcase.texts}
-          price={showcase.session.price}
         />
       ) : (
         <NotIndexed run={run} />

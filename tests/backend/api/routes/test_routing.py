@@ -29,7 +29,7 @@ from mxd.trainer.analysis.effects import direct_effects, expert_map, expert_writ
 from mxd.trainer.config import AblationConfig, Edit
 from mxd.trainer.config.analysis import CircuitConfig, FindConfig
 from mxd.trainer.inference.routing import predict, route
-from mxd.trainer.inference.units import column_values, random_experts
+from mxd.trainer.inference.units import NUM_CONTROLS, column_values, random_experts
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_ablations, writing
@@ -84,7 +84,6 @@ def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
     assert ablation["random_loss_increase"] == other["loss_increase"] == -0.01
     assert ablation["random_output_share"] == other["output_share"] > 0
     assert [token["change"] for token in ablation["promoted"]] == [0.5, 0.25]
-    assert ablation["exceeds_random"] == (2 * other["promoted"][0]["change"] <= 0.5)
     assert all(token["text"] for token in ablation["promoted"] + ablation["suppressed"])
 
 
@@ -98,16 +97,16 @@ def test_what_an_expert_writes_equals_the_trainers(live_client: TestClient, fitt
     answer = live_client.get(f"{RUN}/experts/{expert}/writes").json()
     with Session(fitted.database) as session:
         record = find_run(session, "small")
-        (other,) = random_experts(column_values(session, record, ExpertRecord.density), expert)
-        examples = {one: written_examples(session, record, one) for one in (expert, other)}
-    assert len(examples[expert]) == WRITTEN_EXAMPLES
-    for key, (number, of_expert) in zip(("writes", "random"), examples.items(), strict=True):
-        (wanted,) = expert_writes(*trainer, [(number, of_expert)])
-        assert answer[key]["examples"] == len(of_expert)
-        changes = [token["change"] for token in answer[key]["promoted"]]
-        assert changes == pytest.approx([token.change for token in wanted.promoted], abs=1e-4)
-    largest, random_largest = (answer[key]["promoted"][0]["change"] for key in ("writes", "random"))
-    assert answer["exceeds_random"] == (largest >= 2 * random_largest)
+        controls = random_experts(column_values(session, record, ExpertRecord.density), expert, NUM_CONTROLS)
+        units = dict(enumerate(column_values(session, record, ExpertRecord.p99).tolist()))
+        examples = written_examples(session, record, expert)
+    wanted = expert_writes(*trainer, expert, examples, controls, units)
+    assert answer["examples"] == len(examples) == WRITTEN_EXAMPLES
+    changes = [token["change"] for token in answer["promoted"]]
+    assert changes == pytest.approx([token.change for token in wanted.promoted], abs=1e-4)
+    assert answer["controls"]["experts"] == controls
+    assert answer["controls"]["rise"] == pytest.approx(wanted.controls.rise, abs=1e-4)
+    assert answer["controls"]["exceeded"] == (answer["promoted"][0]["change"] > answer["controls"]["rise"])
 
 
 def test_an_expert_is_measured_on_request_in_steps_that_equal_one(live_client: TestClient, fitted: World) -> None:

@@ -4,9 +4,8 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { streamAblation } from "@/api/http";
-import { expertQuery, writesQuery } from "@/api/queries";
+import { writesQuery } from "@/api/queries";
 import type {
-  Ablation,
   AblationProgressEvent,
   AblationStoredEvent,
   ExpertDetail,
@@ -106,7 +105,7 @@ interface WrittenTokensProps {
   /** Null while they are computed: the rows are there already, so that nothing moves when their words come. */
   readonly tokens: readonly TokenEffect[] | null;
   readonly largestChange: number;
-  /** The random expert's largest change, marked on the bars. */
+  /** The largest change of most random experts, marked on the bars. */
   readonly random: number;
 }
 
@@ -151,29 +150,23 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
     : `One follows in ${written} of ${next.length} top examples.`;
 }
 
-/** Why the tokens may be trusted, and how far. */
+/** What the tokens are. */
 const BADGES = {
-  measured: "Mean over its activations of all strengths. The effect is at least twice a random expert’s.",
-  "direct only":
-    "Effect of its output on the next token, without the later layers. It is at least twice a random expert’s.",
-  "no more than a random expert":
-    "The largest rise is less than twice that of a random expert of similar density: do not read a meaning into it.",
+  measured: "Mean over its activations of all strengths.",
+  "direct only": "Effect of its output on the next token, without the later layers.",
+  "no more than random experts": "Do not read a meaning into it.",
 } as const;
 
-/** Its changes are unknown if the expert was measured and the random one was not. */
-type RandomExpert = { readonly expert: number } & Partial<Pick<Ablation, "promoted" | "suppressed">>;
-
-/** What an expert writes, beside a random one: the stored mean over all activations, else computed on its strongest. */
+/**
+ * What an expert writes: the stored mean over all activations, else computed on its strongest examples. There it is
+ * compared with random experts in any case.
+ */
 export function useWrites(run: string, { row: { expert, active_tokens: active }, ablation }: ExpertDetail) {
-  const stored = useQuery({ ...expertQuery(run, ablation?.random_expert ?? expert), enabled: ablation !== null });
-  const { data, error, refetch } = useQuery({ ...writesQuery(run, expert), enabled: ablation === null && active > 0 });
-  const random: RandomExpert | null =
-    ablation === null ? (data?.random ?? null) : { ...stored.data?.ablation, expert: ablation.random_expert };
+  const { data, error, refetch } = useQuery({ ...writesQuery(run, expert), enabled: active > 0 });
   return {
-    writes: ablation ?? data?.writes ?? null,
-    random,
-    exceeds: ablation?.exceeds_random ?? data?.exceeds_random,
-    error,
+    writes: ablation ?? data ?? null,
+    controls: data?.controls,
+    error: ablation === null ? error : null,
     refetch,
   };
 }
@@ -181,24 +174,10 @@ export function useWrites(run: string, { row: { expert, active_tokens: active },
 /** The largest change of any of the tokens. */
 const largest = (tokens: readonly TokenEffect[] = []) => Math.max(0, ...tokens.map(({ change }) => Math.abs(change)));
 
-/** The mark on the bars, and the random expert that it is of. Its largest changes are 0 if they are unknown. */
-function RandomKey({ expert, rise, fall }: Readonly<Record<"expert" | "rise" | "fall", number>>) {
-  const links = usePageLinks();
-  return (
-    <span>
-      <u aria-hidden="true" /> Random expert{" "}
-      <Link className="link" to={links.expert(expert)}>
-        {expert}
-      </Link>
-      {rise === 0 ? " of similar density" : `: at most ${formatSigned(rise, 2)} and ${formatSigned(-fall, 2)}`}
-    </span>
-  );
-}
-
 export function Writes({ run, detail }: { readonly run: string; readonly detail: ExpertDetail }) {
   const { ablation, row } = detail;
   const { expert } = row;
-  const { writes, random, exceeds, error, refetch } = useWrites(run, detail);
+  const { writes, controls, error, refetch } = useWrites(run, detail);
   if (error !== null)
     return (
       <section className="answer" aria-label="Writes">
@@ -206,14 +185,21 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
       </section>
     );
   const badge: keyof typeof BADGES | null =
-    exceeds === undefined ? null : !exceeds ? "no more than a random expert" : ablation ? "measured" : "direct only";
-  const rise = largest(random?.promoted);
-  const fall = largest(random?.suppressed);
-  const largestChange = Math.max(1e-9, rise, fall, largest(writes?.promoted), largest(writes?.suppressed));
+    controls === undefined
+      ? null
+      : !controls.exceeded
+        ? "no more than random experts"
+        : ablation
+          ? "measured"
+          : "direct only";
+  // The controls of the strongest examples are no measure of means over all.
+  const marked = ablation === null ? controls : undefined;
+  const { rise = 0, fall = 0 } = marked ?? {};
+  const largestChange = Math.max(1e-9, rise, -fall, largest(writes?.promoted), largest(writes?.suppressed));
   return (
     <section
       className="answer writes"
-      data-meaningless={exceeds === false || undefined}
+      data-meaningless={controls?.exceeded === false || undefined}
       aria-label="Writes"
       aria-busy={writes === null}
     >
@@ -221,7 +207,11 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         <h2>
           <Term id="direct_logit_effect">Writes</Term>
         </h2>
-        <span className="badge" title={badge === null ? undefined : BADGES[badge]} data-kind={badge ?? undefined}>
+        <span
+          className="badge"
+          title={badge === null ? undefined : `${BADGES[badge]} It is ${controls?.sentence}.`}
+          data-kind={badge ?? undefined}
+        >
           {badge ?? "computing"}
         </span>
         <span className="note">
@@ -237,18 +227,23 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
             side={side}
             tokens={writes?.[side] ?? null}
             largestChange={largestChange}
-            random={largest(random?.[side])}
+            random={side === "promoted" ? rise : -fall}
           />
         ))}
       </div>
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
         {writes === null ? (
-          "The same for a random expert …"
+          "The same for random experts …"
         ) : (
           <Continuations run={run} expert={expert} promoted={writes.promoted} />
         )}
-        {random !== null && <RandomKey expert={random.expert} rise={rise} fall={fall} />}
+        {marked !== undefined && marked.needed > 0 && (
+          <span>
+            <u aria-hidden="true" /> {marked.needed} of {marked.experts.length} random experts: at most{" "}
+            {formatSigned(rise, 2)} and {formatSigned(fall, 2)}
+          </span>
+        )}
       </p>
     </section>
   );

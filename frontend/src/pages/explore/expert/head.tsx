@@ -278,17 +278,16 @@ function LabelTrust({ row: { label, automatic }, label_matches: matches, label_e
   );
 }
 
-/** Whether it changes the next token more than a random expert: as measured, or as computed on its top examples. */
+/** Whether it changes the next token more than random experts do on its top examples. */
 function EffectTrust({ run, detail }: ExpertHeadProps) {
-  const { exceeds, error } = useWrites(run, detail);
+  const { controls, error } = useWrites(run, detail);
   const { ablation } = detail;
-  const isMeasured = exceeds === true && ablation !== null;
+  const isMeasured = controls?.exceeded === true && ablation !== null;
   if (detail.row.active_tokens === 0 || error !== null) return null;
   return (
-    <li className="trust-effect" data-trust={isMeasured ? "high" : exceeds === false ? "low" : "unknown"}>
-      <Term id="direct_logit_effect">Effect</Term>{" "}
-      {exceeds === undefined ? "is computed …" : exceeds ? "above a random expert’s" : "no more than a random expert’s"}
-      {exceeds === true && ablation === null && ", direct only"}
+    <li className="trust-effect" data-trust={isMeasured ? "high" : controls?.exceeded === false ? "low" : "unknown"}>
+      <Term id="direct_logit_effect">Effect</Term> {controls === undefined ? "is computed …" : controls.sentence}
+      {controls?.exceeded === true && ablation === null && ", direct only"}
       {isMeasured && ": promotes "}
       {isMeasured && <TokenChips tokens={distinctWords(ablation.promoted)} first={SUMMARY_TOKENS} />}
     </li>

@@ -127,7 +127,7 @@ function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert
   const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
   const queries = useQueryClient();
   const share = () => {
-    const writes = queries.getQueryData(writesQuery(run.name, expert).queryKey)?.writes;
+    const writes = queries.getQueryData(writesQuery(run.name, expert).queryKey);
     return { kind: "expert", expert, promoted: writes?.promoted ?? [], suppressed: writes?.suppressed ?? [] } as const;
   };
   useShare(run.name, data === undefined ? null : share);

@@ -91,9 +91,9 @@ const edit = (expert: number, strength: number): Edit => ({ ...newEdit(expert), 
 /** The texts of a prompt at every strength and the random expert's, generated in one batch on the server. */
 function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
   const { expert } = detail.row;
-  const { random: other, exceeds, error } = useWrites(run, detail);
-  const random = other?.expert;
-  const isKnown = exceeds !== undefined || error !== null;
+  const { controls, error } = useWrites(run, detail);
+  const random = controls?.experts[0];
+  const isKnown = controls !== undefined || error !== null;
   const [weak, usual] = STRENGTHS;
   const texts = [
     [edit(expert, weak), useGeneration(run)],

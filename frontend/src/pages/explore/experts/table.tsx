@@ -136,13 +136,11 @@ function Promotes({ expert }: Pick<ExpertRow, "expert">) {
   const { data } = useQuery(writesQuery(run, expert));
   if (data === undefined) return <span className="dim">…</span>;
   return (
-    <span className={data.exceeds_random ? "" : "dim"} title={data.exceeds_random ? undefined : NO_MORE_THAN_RANDOM}>
-      <TokenChips tokens={data.writes.promoted} {...FEW} />
+    <span className={data.controls.exceeded ? "" : "dim"} title={`It is ${data.controls.sentence}`}>
+      <TokenChips tokens={data.promoted} {...FEW} />
     </span>
   );
 }
-
-const NO_MORE_THAN_RANDOM = "No more than a random expert: do not read a meaning into it";
 
 /** Takes the place of the tokens that experts fire on when they are sorted by what steering with them changes. */
 const promotesColumn = (column: Column): Column => ({
@@ -151,7 +149,7 @@ const promotesColumn = (column: Column): Column => ({
   header: "Promotes",
   title: "Promotes",
   description:
-    "Next tokens that the expert promotes, computed on its strongest examples. Grey: no more than a random expert.",
+    "Next tokens that the expert promotes, computed on its strongest examples. Grey: no more than random experts.",
 });
 
 /** Cells that are more than a number. */

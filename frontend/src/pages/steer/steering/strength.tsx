@@ -47,6 +47,7 @@ import {
   describeSample,
   describeScore,
   formatShare,
+  intervalOf,
   isEarly,
   editsAt,
   MAX_PERPLEXITY,
@@ -152,15 +153,20 @@ interface ScoreBarProps {
   readonly largest: number;
 }
 
-/** A band from the control's score to the limit of a clear difference, and a dot, which is filled beyond the band. */
+/**
+ * A band from the control's score to the limit of a clear difference, and a dot, which is filled beyond the band, on a
+ * line of two standard errors to each side.
+ */
 function ScoreBar({ score, largest }: ScoreBarProps) {
   if (score == null) return <span className="dim">–</span>;
   const percent = (value: number) => `${(100 * value) / largest}%`;
+  const [low, high] = intervalOf(score);
   return (
     <span className="sweep-score" title={describeScore(score)}>
       <span className="num">{formatShare(score.steered)}</span>
       <span className="sweep-bar" aria-hidden="true">
         <s style={{ left: percent(score.control), width: percent(clearFrom(score) - score.control) }} />
+        <b style={{ left: percent(low), width: percent(high - low) }} />
         <i data-clear={score.exceeds_control || undefined} style={{ left: percent(score.steered) }} />
       </span>
       <span className="sr">
@@ -172,7 +178,7 @@ function ScoreBar({ score, largest }: ScoreBarProps) {
 
 /** The first one judges. */
 const MEASURES = {
-  promoted: { name: "Promoted tokens", unit: "%", term: "promoted_share" },
+  promoted: { name: "Probability of promoted tokens", unit: "%", term: "promoted_share" },
   activation: { name: "Mean activation", unit: "% of p99", term: "concept_activation" },
 } as const;
 type Measure = keyof typeof MEASURES;
@@ -185,7 +191,7 @@ const ROOM = 1.05;
 
 /** The end of a measure's axis. */
 function axisEnd(rows: readonly SweepRowData[], measure: Measure): number {
-  const ends = rows.flatMap(({ [measure]: score }) => (score == null ? [] : [score.steered, clearFrom(score)]));
+  const ends = rows.flatMap(({ [measure]: score }) => (score == null ? [] : [intervalOf(score)[1], clearFrom(score)]));
   return ROOM * Math.max(SMALLEST_END, ...ends);
 }
 
@@ -216,12 +222,11 @@ function MeasureAll({ costs }: { readonly costs: Prices }) {
   const isMeasuring = costs.working !== -1;
   return (
     <Button
-      size="small"
       icon={isMeasuring ? "stop" : "probing"}
       title="At all strengths: KL on unrelated text and a 200-item ability test, beside random experts"
       onClick={isMeasuring ? costs.stop : costs.measure}
     >
-      {isMeasuring ? "Stop" : "Measure all"}
+      {isMeasuring ? "Stop measuring side effects" : "Measure all side effects"}
     </Button>
   );
 }
@@ -247,11 +252,7 @@ function SweepTable(props: SweepTableProps) {
           <th scope="col" className="num">
             <Term id="perplexity_ratio">Perplexity</Term>
           </th>
-          {costs !== null && (
-            <th scope="col">
-              Side effects <MeasureAll costs={costs} />
-            </th>
-          )}
+          {costs !== null && <th scope="col">Side effects</th>}
         </tr>
       </thead>
       <tbody>
@@ -316,9 +317,10 @@ function Sample({ result, run, request, samples }: SampleProps) {
         expert {result.control}
       </Link>
       , a random expert of similar density. It ends where a difference is clear: from {100 * SMALLEST_DIFFERENCE}{" "}
-      percentage point (or {100 * SMALLEST_DIFFERENCE} % of p99) and two standard errors. Filled dots are beyond it.{" "}
-      {describeSample(request, samples)} The first text per strength is shown, in grey if it is no longer fluent
-      (perplexity above × {MAX_PERPLEXITY}). Tokens that the expert promotes here:{" "}
+      percentage point (or {100 * SMALLEST_DIFFERENCE} % of p99) and two standard errors. Filled dots are beyond it, and
+      lines extend two standard errors of the difference to each side. {describeSample(request, samples)} The first text
+      per strength is shown, in grey if it is no longer fluent (perplexity above × {MAX_PERPLEXITY}). Tokens that the
+      expert promotes here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}
@@ -389,7 +391,8 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
   const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress ?? {});
   const strengths = SWEEP_STRENGTHS[edit.mode].filter((strength) => strength !== NEUTRAL_STRENGTH[edit.mode]);
   const index = suggested === null ? -1 : strengths.indexOf(suggested);
-  const costs = usePrices(steeredRun, strengths.map(at), result === null ? -1 : index);
+  const prices = usePrices(steeredRun, strengths.map(at), result === null ? -1 : index);
+  const costs = hasPrice(at(0)) ? prices : null;
   const isFinal = result !== null && suggested !== null;
   useEffect(() => {
     if (isFinal && edit.mode === "add") rememberStrength(run, edit.expert, suggested);
@@ -402,7 +405,7 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
             sweep={sweep}
             suggested={suggested === null ? null : describe(suggested)}
             row={rows.find(({ strength }) => strength === suggested)}
-            price={hasPrice(at(0)) ? (costs.prices[index] ?? null) : undefined}
+            price={costs === null ? undefined : (costs.prices[index] ?? null)}
           />
           <p className="dim">
             Click a strength to put it into the tray.
@@ -420,13 +423,13 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
             More samples
           </Button>
         )}
+        {costs !== null && result !== null && <MeasureAll costs={costs} />}
         <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(at(used))}>
           Steer with {describe(used)}
         </LinkButton>
       </div>
       <SweepTable
-        {...{ rows, strengths, suggested }}
-        costs={hasPrice(at(0)) ? costs : null}
+        {...{ rows, costs, strengths, suggested }}
         current={edit.strength}
         isControl={shown === "control"}
         describe={(strength) => (strength === 0 && edits.length > 1 ? "0, others stay" : describe(strength))}

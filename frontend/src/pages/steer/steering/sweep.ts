@@ -81,6 +81,10 @@ export const MAX_PERPLEXITY = 2;
 export const clearFrom = ({ control, standard_error: error }: ConceptScore) =>
   control + Math.max(SMALLEST_DIFFERENCE, 2 * error);
 
+/** Two standard errors of the difference to each side of a score. */
+export const intervalOf = ({ steered, standard_error: error }: ConceptScore) =>
+  [Math.max(0, steered - 2 * error), steered + 2 * error] as const;
+
 /** `14 % (control 1.2 %, clear from 5.2 %, difference +13 ± 4)`: plus or minus two standard errors. */
 export function describeScore(score: ConceptScore): string {
   const [steered, control, limit] = [score.steered, score.control, clearFrom(score)].map(formatShare);
