@@ -163,12 +163,7 @@ const BADGES = {
  */
 export function useWrites(run: string, { row: { expert, active_tokens: active }, ablation }: ExpertDetail) {
   const { data, error, refetch } = useQuery({ ...writesQuery(run, expert), enabled: active > 0 });
-  return {
-    writes: ablation ?? data ?? null,
-    controls: data?.controls,
-    error: ablation === null ? error : null,
-    refetch,
-  };
+  return { writes: ablation ?? data ?? null, controls: data?.controls, error, refetch };
 }
 
 /** The largest change of any of the tokens. */
@@ -178,20 +173,18 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
   const { ablation, row } = detail;
   const { expert } = row;
   const { writes, controls, error, refetch } = useWrites(run, detail);
-  if (error !== null)
+  if (error !== null && ablation === null)
     return (
       <section className="answer" aria-label="Writes">
         <ErrorState error={error} onRetry={() => void refetch()} />
       </section>
     );
-  const badge: keyof typeof BADGES | null =
-    controls === undefined
-      ? null
-      : !controls.exceeded
-        ? "no more than random experts"
-        : ablation
-          ? "measured"
-          : "direct only";
+  const badge: keyof typeof BADGES | undefined =
+    controls?.exceeded === false
+      ? "no more than random experts"
+      : ablation !== null
+        ? "measured"
+        : controls && "direct only";
   // The controls of the strongest examples are no measure of means over all.
   const marked = ablation === null ? controls : undefined;
   const { rise = 0, fall = 0 } = marked ?? {};
@@ -209,8 +202,8 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         </h2>
         <span
           className="badge"
-          title={badge === null ? undefined : `${BADGES[badge]} It is ${controls?.sentence}.`}
-          data-kind={badge ?? undefined}
+          title={badge && `${BADGES[badge]}${controls ? ` It is ${controls.sentence}.` : ""}`}
+          data-kind={badge}
         >
           {badge ?? "computing"}
         </span>
