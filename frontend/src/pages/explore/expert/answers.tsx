@@ -8,6 +8,7 @@ import { writesQuery } from "@/api/queries";
 import type {
   AblationProgressEvent,
   AblationStoredEvent,
+  Controls,
   ExpertDetail,
   ExpertRow,
   RunSummary,
@@ -166,6 +167,28 @@ export function useWrites(run: string, { row: { expert, active_tokens: active },
   return { writes: ablation ?? data ?? null, controls: data?.controls, error, refetch };
 }
 
+/** Whether the tokens are more than those of random experts, and how they were measured. */
+function Badge({ controls, isMeasured }: { readonly controls: Controls | undefined; readonly isMeasured: boolean }) {
+  const kind: keyof typeof BADGES | undefined =
+    controls?.exceeded === false ? "no more than random experts" : isMeasured ? "measured" : controls && "direct only";
+  const compared = controls === undefined ? "" : ` It is ${controls.sentence}.`;
+  return (
+    <span className="badge" title={kind && BADGES[kind] + compared} data-kind={kind}>
+      {kind ?? "computing"}
+    </span>
+  );
+}
+
+/** The mark on the bars. */
+function RandomKey({ needed, experts, rise, fall }: Controls) {
+  return (
+    <span>
+      <u aria-hidden="true" /> {needed} of {experts.length} random experts: at most {formatSigned(rise, 2)} and{" "}
+      {formatSigned(fall, 2)}
+    </span>
+  );
+}
+
 /** The largest change of any of the tokens. */
 const largest = (tokens: readonly TokenEffect[] = []) => Math.max(0, ...tokens.map(({ change }) => Math.abs(change)));
 
@@ -179,12 +202,6 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         <ErrorState error={error} onRetry={() => void refetch()} />
       </section>
     );
-  const badge: keyof typeof BADGES | undefined =
-    controls?.exceeded === false
-      ? "no more than random experts"
-      : ablation !== null
-        ? "measured"
-        : controls && "direct only";
   // The controls of the strongest examples are no measure of means over all.
   const marked = ablation === null ? controls : undefined;
   const { rise = 0, fall = 0 } = marked ?? {};
@@ -200,13 +217,7 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         <h2>
           <Term id="direct_logit_effect">Writes</Term>
         </h2>
-        <span
-          className="badge"
-          title={badge && `${BADGES[badge]}${controls ? ` It is ${controls.sentence}.` : ""}`}
-          data-kind={badge}
-        >
-          {badge ?? "computing"}
-        </span>
+        <Badge controls={controls} isMeasured={ablation !== null} />
         <span className="note">
           {ablation === null
             ? `on ${writes?.examples ?? ""} of its strongest examples`
@@ -231,12 +242,7 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         ) : (
           <Continuations run={run} expert={expert} promoted={writes.promoted} />
         )}
-        {marked !== undefined && marked.needed > 0 && (
-          <span>
-            <u aria-hidden="true" /> {marked.needed} of {marked.experts.length} random experts: at most{" "}
-            {formatSigned(rise, 2)} and {formatSigned(fall, 2)}
-          </span>
-        )}
+        {marked !== undefined && marked.needed > 0 && <RandomKey {...marked} />}
       </p>
     </section>
   );
