@@ -19,12 +19,16 @@ from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import Order, PageSort
 from mxd.trainer.storage.database.expert_columns import BOUNDS
 
+COMMON_DENSITY = 0.01
+"""Experts above this density mostly fire on function words."""
+
 
 class PageQuery(Schema):
     """Order and filters of a page of experts, without the bounds of columns."""
 
     sort: PageSort = "max_activation"
-    """Column or one of two words. ``match``, ascending: the best matches of ``search`` first, the others by label.
+    """Column or one of three words. ``match``, ascending: the best matches of ``search`` first, the others by label.
+    ``credible``, descending: experts with a clear label and a density of at most 1 % first, the most steerable first.
     ``random``: another order for each request, without further pages."""
     order: Order = "desc"
     search: SearchText | None = None
@@ -126,6 +130,9 @@ def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQ
     columns, descending = browsed.columns, query.order == "desc"
     if query.sort == "random":
         return np.random.default_rng().random(len(columns.expert))
+    if query.sort == "credible":
+        named = columns.among([*browsed.labels, *browsed.automatic.best_first])
+        return columns.steerability + 1e6 * (named & (columns.values["density"] <= COMMON_DENSITY))
     if query.sort not in ("label", "match"):
         return columns.keys(query.sort, descending)
     by_label = columns.label_keys(browsed.labels, browsed.automatic.best_first, descending and query.sort == "label")
@@ -134,6 +141,6 @@ def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQ
     matches: list[int] = []
     if query.search:
         tokens = cache.tokens(session, browsed)
-        hits = search(session, browsed, tokens, query.search, MAX_RANKED, vocabulary)
-        matches = [hit.expert for hit in hits.hits]
+        found = search(session, browsed, tokens, query.search, None, MAX_RANKED, vocabulary)
+        matches = [hit.expert for hit in found.hits]
     return columns.match_keys(matches, by_label)

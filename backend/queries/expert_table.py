@@ -55,9 +55,14 @@ class Columns:
         return self.expert[self.values["active_tokens"] > 0]
 
     @property
+    def steerability(self) -> Floats:
+        """Steerability [N]; 0 if it was not measured."""
+        return np.nan_to_num(self.values["steerability"])
+
+    @property
     def most_steerable(self) -> Ints:
         """Ids of the active experts whose steerability is among the highest; empty if it was not measured."""
-        steerability = np.nan_to_num(self.values["steerability"])
+        steerability = self.steerability
         known = steerability[steerability > 0]
         if not len(known):
             return self.expert[:0]

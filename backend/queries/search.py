@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from mxd.backend.queries.automatic_labels import is_inside_word, shown_labels
 from mxd.backend.queries.examples import describe, stored_examples
 from mxd.backend.queries.expert_table import BrowsedRun, TokenIndex
 from mxd.backend.queries.experts import known, top_tokens
-from mxd.backend.schemas.experts import AutomaticLabel, Example, Matched, RunHits, SearchHit
+from mxd.backend.schemas.experts import AutomaticLabel, Example, Matched, SearchHit, SearchResult
 from mxd.backend.schemas.routing import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.trainer.config.analysis import FUNCTION_WORDS
 from mxd.trainer.errors import UserError
@@ -68,6 +68,8 @@ TOP_EXAMPLES = 8
 MIN_END_SHARE = 0.05
 """Share of an expert's tokens from which ends of words, such as “ing”, are found beside words that are equal."""
 
+AFTER = re.compile(r"\bafter\b", re.IGNORECASE)
+"""What follows it in an automatic label comes before the tokens on which the expert fires."""
 EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | re.ASCII)
 
 
@@ -201,10 +203,51 @@ def _words_from(token: int, texts: Sequence[str]) -> list[str]:
 
 
 def search(
+    session: Session, browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float] | None,
+    limit: int, vocabulary: Vocabulary,
+) -> SearchResult:  # fmt: skip
+    """Return the matching experts of a run, best first, at most ``limit`` for each of the words and the related words.
+
+    Args:
+        related: words in lower case with their relation to ``typed`` from 0 to 1, strongest first; None to search
+            ``typed`` only.
+    """
+    hits = {hit.expert: hit for hit in _direct_hits(session, browsed, token_index, typed, limit, vocabulary)}
+    words, closeness = tuple[str, ...](), closeness_of_words(typed)
+    if related is not None:
+        words, others = related_hits(browsed, token_index, typed, related, limit, vocabulary)
+        closeness = {word: related[word] for word in words} | closeness
+        # A related word says more than the text of an example.
+        hits |= {hit.expert: hit for hit in others if getattr(hits.get(hit.expert), "matched", "example") == "example"}
+    counted = with_matches(session, browsed, list(hits.values()), closeness, vocabulary)
+    return SearchResult(words=words, hits=tuple(sorted(counted, key=best_first)[:limit]))
+
+
+def merged(results: Sequence[SearchResult]) -> SearchResult:
+    """Return the experts of several layers, best first, with each example once."""
+    hits, seen = list[SearchHit](), set[tuple[int, ...]]()
+    for hit in sorted((hit for result in results for hit in result.hits), key=best_first):
+        ids = hit.example.token_ids if hit.example and hit.matched == "example" else None
+        if ids is None or ids not in seen:
+            hits.append(hit)
+            seen |= {ids} if ids else set()
+    words = dict.fromkeys(word for result in results for word in result.words)
+    return SearchResult(words=tuple(words), hits=tuple(hits))
+
+
+def best_first(hit: SearchHit) -> tuple[float, ...]:
+    """Sort key: the typed number, user labels and then clear labels that name the text, most matching examples, words
+    on which the expert fires before those elsewhere in an example, clear labels, the closest words."""
+    is_clear = hit.label is not None or (hit.automatic is not None and hit.automatic.is_clear)
+    is_users = hit.is_named and hit.label is not None
+    by_name = hit.matched != "id", not is_users, not hit.is_named
+    return *by_name, -hit.matching_examples, hit.matched == "example", not is_clear, -hit.closeness
+
+
+def _direct_hits(
     session: Session, browsed: BrowsedRun, token_index: TokenIndex, typed: str, limit: int, vocabulary: Vocabulary
-) -> RunHits:
-    """Return the matching experts without duplicates: by id, by label, by token, then by example. A shorter list is the
-    beginning of a longer one, so that two pages show the same order."""
+) -> list[SearchHit]:
+    """Return the experts with ``typed`` as their number, in their label, in a token or in an example."""
     matched: dict[int, Matched] = {}
     number = EXPERT_NUMBER.fullmatch(typed)  # as in ``46`` or ``expert 46``
     if number and int(number[1]) < browsed.record.num_experts:
@@ -224,13 +267,17 @@ def search(
         others = [each for each in best_experts(session, browsed, typed) if each not in matched]
         examples = best_examples(session, browsed, typed, others, limit - len(matched), vocabulary)
         matched |= dict.fromkeys(examples, "example")
-    shown = list(matched.items())[:limit]
     tokens = {expert: (vocabulary.name(token), share) for expert, (token, share) in users.items()}
     hits = (
         _hit(browsed, expert, how, examples.get(expert), tokens.get(expert) if how == "token" else None)
-        for expert, how in shown
+        for expert, how in islice(matched.items(), limit)
     )
-    return RunHits(run=browsed.record.name, words=(), hits=tuple(hits))
+    return [hit.model_copy(update={"is_named": hit.matched == "label" and _names(hit, typed)}) for hit in hits]
+
+
+def _names(hit: SearchHit, typed: str) -> bool:
+    """Return whether a label with ``typed`` says that the expert fires on it, not after it."""
+    return hit.label is not None or fold(typed) in fold(AFTER.split(hit.automatic.label)[0] if hit.automatic else "")
 
 
 def closeness_of_words(typed: str) -> dict[str, float]:
@@ -241,45 +288,31 @@ def closeness_of_words(typed: str) -> dict[str, float]:
 
 
 def with_matches(
-    session: Session, browsed: BrowsedRun, found: RunHits, closeness: Mapping[str, float], vocabulary: Vocabulary
-) -> RunHits:
-    """Return hits with the number of their top examples that fire on a word of ``closeness``, and its mean there."""
+    session: Session, browsed: BrowsedRun, hits: Sequence[SearchHit], closeness: Mapping[str, float],
+    vocabulary: Vocabulary,
+) -> Iterator[SearchHit]:  # fmt: skip
+    """Yield hits with the number of their top examples that fire on a word of ``closeness``, and its mean there."""
     top = ExampleRecord.bin == 0, ExampleRecord.rank < TOP_EXAMPLES
-    of_experts = among(session, ExampleRecord.expert, [hit.expert for hit in found.hits])
-    matches: defaultdict[int, list[float]] = defaultdict(list)
+    of_experts = among(session, ExampleRecord.expert, [hit.expert for hit in hits])
+    matches_of: defaultdict[int, list[float]] = defaultdict(list)
     for row in stored_examples(session, [ExampleRecord.run_id == browsed.record.id, of_experts, *top]):
-        matches[row.expert].append(closeness.get(peak_word(row, vocabulary), 0.0))
-    hits = []
-    for hit in found.hits:
-        each = matches[hit.expert]
+        matches_of[row.expert].append(closeness.get(peak_word(row, vocabulary), 0.0))
+    for hit in hits:
+        matches = matches_of[hit.expert]
         counted = {
-            "top_examples": len(each),
-            "matching_examples": sum(one > 0 for one in each),
-            "closeness": sum(each) / max(1, len(each)),
+            "top_examples": len(matches),
+            "matching_examples": sum(one > 0 for one in matches),
+            "closeness": sum(matches) / max(1, len(matches)),
         }
-        hits.append(hit.model_copy(update=counted))
-    return found.model_copy(update={"hits": tuple(hits)})
-
-
-def merged(direct: RunHits, related: RunHits) -> RunHits:
-    """Return each expert of two searches once. What its example contains says less than a related word."""
-    hits = {hit.expert: hit for hit in (*direct.hits, *related.hits)}
-    hits |= {hit.expert: hit for hit in direct.hits if hit.matched != "example"}
-    return related.model_copy(update={"hits": tuple(hits.values())})
-
-
-def best_first(hit: SearchHit) -> tuple[bool, bool, int, bool, float]:
-    """Sort key: the typed number, user labels that contain the text, most matching examples, the searched word."""
-    is_named = hit.matched == "label" and hit.label is not None and hit.relation is None
-    return hit.matched != "id", not is_named, -hit.matching_examples, hit.matched != "token", -hit.closeness
+        yield hit.model_copy(update=counted)
 
 
 def related_hits(
     browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float], limit: int,
     vocabulary: Vocabulary,
-) -> RunHits:  # fmt: skip
-    """Return the experts that fire on related words or whose label names one, and those on the words of ``typed``.
-    ``related``: words in lower case with their relation to ``typed`` from 0 to 1, strongest first."""
+) -> tuple[tuple[str, ...], list[SearchHit]]:  # fmt: skip
+    """Return the related words on which few experts fire, and the experts that fire on them or on the words of
+    ``typed``, or whose label names one."""
     most_users = MAX_USERS * max(1.0, browsed.record.num_experts / 4096)
     tokens_of = {word: _beginning_words(vocabulary.exact_matches(word), vocabulary) for word in related}
     rare = (
@@ -308,7 +341,7 @@ def related_hits(
         if score > found.get(expert, (MIN_RELATED_SCORE, None))[0]:
             found[expert] = score, _hit(browsed, expert, "label", None, None, score)
     best = sorted(found.items(), key=lambda entry: (-entry[1][0], entry[0]))
-    return RunHits(run=browsed.record.name, words=tuple(known), hits=tuple(hit for _, (_, hit) in best[:limit]))
+    return tuple(known), [hit for _, (_, hit) in best[:limit]]
 
 
 def _beginning_words(tokens: Sequence[int], vocabulary: Vocabulary) -> Sequence[int]:
@@ -326,10 +359,13 @@ def _hit(
 ) -> SearchHit:
     automatic = browsed.automatic.of(expert)
     return SearchHit(
+        run=browsed.record.name,
+        layer=browsed.record.layer,
         expert=expert,
         label=browsed.labels.get(expert),
         automatic=None if automatic is None else AutomaticLabel(**automatic),
         matched=matched,
+        is_named=False,
         token=token and token[0],
         token_share=token and token[1],
         relation=relation,

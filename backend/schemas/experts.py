@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     PageSort = str
 else:
     ExpertSort = Literal[SORTS]
-    PageSort = Literal[(*SORTS, "match", "random")]
-    """``match``: ascending, the best matches of a search first. ``random``: another order for each request."""
+    PageSort = Literal[(*SORTS, "match", "credible", "random")]
+    """A column, or one of the words that ``PageQuery`` explains."""
 Order = Literal["asc", "desc"]
 
 
@@ -307,6 +307,8 @@ Matched = Literal["id", "label", "token", "example", "related"]
 class SearchHit(Schema):
     """An expert that matches a search."""
 
+    run: str
+    layer: int
     expert: int
     label: str | None
     """User label."""
@@ -314,6 +316,8 @@ class SearchHit(Schema):
     matched: Matched
     """Field in which the text was found. ``id``: the text is the number of the expert. ``related``: it fires on words
     that the language model relates to the text."""
+    is_named: bool
+    """True if the text is in the user label, or in what a clear automatic label says that the expert fires on."""
     token: str | None
     """Matching top token with the largest share, if the text was found in one."""
     token_share: float | None
@@ -333,10 +337,9 @@ class SearchHit(Schema):
 SearchBy = Literal["text", "related"]
 
 
-class RunHits(Schema):
-    """Experts of one run that match a search, best first."""
+class SearchResult(Schema):
+    """Experts of one or several layers that match a search, best first."""
 
-    run: str
     words: tuple[str, ...]
     """Related words that were looked up, most probable first: those on which few experts fire. Empty unless searched
     by ``related``."""

@@ -60,7 +60,7 @@ def test_the_first_tab_stop_skips_to_the_content_and_shortcuts_are_listed(runs: 
     expect(runs.get_by_role("main")).to_be_focused()
     press(runs, "?")
     dialog = runs.get_by_role("dialog", name="Keyboard shortcuts")
-    expect(dialog).to_contain_text("Search labels, tokens and examples")
+    expect(dialog).to_contain_text("Search experts of all layers")
     expect_accessible(dialog)
     press(runs, "t")
     expect(dialog).to_be_visible()
@@ -77,7 +77,7 @@ def test_the_first_tab_stop_skips_to_the_content_and_shortcuts_are_listed(runs: 
 
 def test_search_and_the_command_palette_open_experts_pages_and_edits(runs: Page) -> None:
     press(runs, "/")
-    box = runs.get_by_role("combobox", name="Search labels, tokens and examples")
+    box = runs.get_by_role("combobox", name="Search experts of all layers")
     expect(box).to_be_focused()
     # The list of an earlier text, such as "d", has that expert too, but not as its first row.
     only = [re.compile("Decimal point"), re.compile("All matches")]
@@ -128,7 +128,7 @@ def test_a_narrow_screen_has_tabs_and_sheets_and_its_search_leads_to_the_search_
     expect(page.locator("td.c-label", has_text="automatic label").first).to_be_visible()
     page.get_by_role("navigation", name="Places").get_by_role("link", name="Prompt").tap()
     expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
-    for text, last, kind in (("the", "All matches on the Search page", "words"), ("zzqqx", "Run “zzqqx”", "passage")):
+    for text, last, kind in (("the", "All matches in layer", "words"), ("zzqqx", "Run “zzqqx”", "passage")):
         page.get_by_role("button", name="Search", exact=True).tap()
         expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_be_focused()
         page.get_by_role("combobox").fill(text)

@@ -1,6 +1,6 @@
 """Experts of a run: pages, one expert, its examples, similar experts, search; and what users write about them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -151,46 +151,34 @@ def similar(
         return made.model_copy(update={"experts": experts, "p95": p95})
 
 
-@of_all_runs.get("/search", response_model=tuple[bodies.RunHits, ...])
+@of_all_runs.get("/search", response_model=bodies.SearchResult)
 async def search(
     text: Annotated[SearchText, Query()],
     runs: Annotated[list[str], Query(min_length=1, max_length=32, description="Names of runs of one language model.")],
     services: ServicesDep,
     http: Request,
     by: bodies.SearchBy = "text",
-    limit: Limit = 20,
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of experts per run.")] = 20,
 ) -> Response:
-    """Search experts of one or several layers: text in labels, then tokens, then examples.
+    """Search experts of one or several layers: text in labels, tokens and examples.
 
-    By ``related``, also words that their language model relates to the text. Those with most matching examples are
-    first.
+    By ``related``, also words that their language model relates to the text. The expert with the typed number is first,
+    then labels that name the text, then the experts with most matching top examples.
     """
-    words: Mapping[str, float] = {}
+    words: Mapping[str, float] | None = None
     if by == "related":
         for run in runs:
             await run_in_threadpool(services.run_cache.of, run)  # reports runs without an index before computing
         words = await cancel_on_disconnect(http, services.inference.submit(runs[:1], jobs.related_words, text))
 
-    def found() -> list[bodies.RunHits]:
-        hits = []
+    def found() -> Iterator[bodies.SearchResult]:
         with reading(services.database) as session:
             for run in runs:
                 vocabulary, browsed = services.runs.run(run).vocabulary, services.run_cache.of(run)
                 tokens = services.run_cache.tokens(session, browsed)
-                of_run = search_queries.search(session, browsed, tokens, text, limit, vocabulary)
-                closeness = search_queries.closeness_of_words(text)
-                if by == "related":
-                    related = search_queries.related_hits(browsed, tokens, text, words, limit, vocabulary)
-                    of_run = search_queries.merged(of_run, related)
-                    closeness = {word: words[word] for word in related.words} | closeness
-                of_run = search_queries.with_matches(session, browsed, of_run, closeness, vocabulary)
-                if by == "related":
-                    best = sorted(of_run.hits, key=search_queries.best_first)[:limit]
-                    of_run = of_run.model_copy(update={"hits": tuple(best)})
-                hits.append(of_run)
-        return hits
+                yield search_queries.search(session, browsed, tokens, text, words, limit, vocabulary)
 
-    return json_response(await run_in_threadpool(found))
+    return json_response(await run_in_threadpool(lambda: search_queries.merged(list(found()))))
 
 
 # ---------------------------------------------------------------- annotations

@@ -162,25 +162,16 @@ export const expertMapQuery = (run: string, expert: number, isEnabled: boolean) 
     queryFn: get("/api/runs/{run}/experts/{expert}/map", { path: { run, expert } }),
   });
 
-export const searchQuery = (run: string, text: string, limit = 20) =>
+/** Experts that match a text, of some runs of one language model, best first. */
+export const searchQuery = (runs: readonly string[], text: string, by: "text" | "related" = "text", limit = 20) =>
   queryOptions({
-    queryKey: ["run", run, "search", text, limit],
+    queryKey: ["run", runs[0], "search", by, runs, text, limit],
     queryFn:
-      text === ""
+      text === "" || runs.length === 0
         ? skipToken
-        : async (context) =>
-            (await get("/api/search", { query: { runs: [run], text, limit } })(context)).flatMap(({ hits }) => hits),
-    placeholderData: keepPreviousData,
+        : get("/api/search", { query: { runs: [...runs], text, by, limit } }),
+    ...(by === "text" && { placeholderData: keepPreviousData }),
   });
-
-/** Experts of several layers that fire on words which the language model relates to a text. */
-export const relatedQuery = (runs: readonly string[], text: string, limit = 20) =>
-  asked(
-    ["related", runs, text, limit],
-    text === "" || runs.length === 0
-      ? skipToken
-      : get("/api/search", { query: { runs: [...runs], text, by: "related", limit } }),
-  );
 
 /** A text, or chat turns instead of it. */
 export interface Prompt {

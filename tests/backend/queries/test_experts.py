@@ -229,7 +229,7 @@ def test_automatic_labels_are_added_and_removed(own: Engine, own_client: TestCli
     with writing(own) as session:
         session.add_all([automatic(3, "features", 0.9), automatic(3, "other", 0.7, "Hounds")])
     assert row(own_client, 3)["automatic"]["label"] == "Hounds"
-    found = own_client.get("/api/search", params={"runs": "first", "text": "HOUND"}).json()[0]["hits"]
+    found = own_client.get("/api/search", params={"runs": "first", "text": "HOUND"}).json()["hits"]
     assert (found[0]["expert"], found[0]["automatic"]["labeller"]) == (3, "other")
     assert own_client.get(EXPERTS, params={"search": "hounds"}).json()["matching"] == 1
     with writing(own) as session:

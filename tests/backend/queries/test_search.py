@@ -15,12 +15,12 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import StoredExample, reading
 from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
-from mxd.backend.queries.search import Firing, best_first, match_at_peak, merged, ranked, related_hits, with_matches
+from mxd.backend.queries.search import Firing, match_at_peak, merged, ranked, related_hits
 from mxd.backend.queries.search import search as search_text
-from mxd.backend.schemas.experts import RunHits
+from mxd.backend.schemas.experts import AutomaticLabel, SearchHit, SearchResult
 from mxd.backend.schemas.routing import PassageRequest
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import IndexRecord
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, IndexRecord
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS
 
 PATH = "/api/runs/first"
@@ -38,7 +38,7 @@ def hits(client: TestClient, typed: str, **more: Any) -> list[tuple[int, str]]:
     """(expert, where it was found) of each hit."""
     answer = client.get("/api/search", params={"runs": "first", "text": typed, **more})
     assert answer.status_code == 200
-    return [(hit["expert"], hit["matched"]) for hit in answer.json()[0]["hits"]]
+    return [(hit["expert"], hit["matched"]) for hit in answer.json()["hits"]]
 
 
 def found_in_page(client: TestClient, typed: str) -> set[int]:
@@ -50,7 +50,7 @@ def found_in_page(client: TestClient, typed: str) -> set[int]:
 
 def test_experts_of_a_token_are_sorted_by_its_share_which_is_returned(client: TestClient) -> None:
     # Expert 2 is active on "c" mostly and 1 once; so are those 26 further on.
-    answer = client.get("/api/search", params={"runs": "first", "text": "c", "limit": 100}).json()[0]["hits"]
+    answer = client.get("/api/search", params={"runs": "first", "text": "c", "limit": 100}).json()["hits"]
     by_token = [hit for hit in answer if hit["matched"] == "token"]
     found = [hit["expert"] for hit in by_token]
     assert set(found) >= {2, 28, 54, 1, 27}
@@ -64,7 +64,7 @@ def test_experts_of_a_token_are_sorted_by_its_share_which_is_returned(client: Te
 
 
 def test_matching_examples_are_returned(client: TestClient) -> None:
-    answer = client.get("/api/search", params={"runs": "first", "text": "fox sa", "limit": 7}).json()[0]["hits"]
+    answer = client.get("/api/search", params={"runs": "first", "text": "fox sa", "limit": 7}).json()["hits"]
     sequences = [hit["example"]["sequence"] for hit in answer]
     assert answer and len(sequences) == len(set(sequences))
     for hit in answer:
@@ -117,21 +117,21 @@ def test_related_words_find_the_labels_of_users_and_the_experts_that_fire_on_the
     services = labelled.app.state.services  # type: ignore[attr-defined]
     browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary
 
-    def related(typed: str, words: dict[str, float]) -> RunHits:
+    def related(typed: str, words: dict[str, float]) -> tuple[tuple[str, ...], list[SearchHit]]:
         with reading(services.database) as session:
             tokens = services.run_cache.tokens(session, browsed)
             return related_hits(browsed, tokens, typed, words, 20, vocabulary)
 
-    found = related("pets", {"hound": 0.9, "foxes": 0.6, "lion": 0.1}).hits
+    _, found = related("pets", {"hound": 0.9, "foxes": 0.6, "lion": 0.1})
     assert [(hit.expert, hit.matched, hit.relation) for hit in found] == [(151, "label", 0.45), (3, "label", 0.3)]
-    of_tokens = related("of the", {"c": 0.5, "zebra": 0.4})
-    assert of_tokens.words == ("c",)
+    words, of_tokens = related("of the", {"c": 0.5, "zebra": 0.4})
+    assert words == ("c",)
     # Experts whose every second active token is a “c” come before those with a single one. Rare ones are left out.
-    first = [hit.expert for hit in of_tokens.hits if hit.token_share == 0.5]
+    first = [hit.expert for hit in of_tokens if hit.token_share == 0.5]
     assert first and all(expert % 26 == 2 for expert in first)
-    assert [hit.expert for hit in of_tokens.hits][: len(first)] == first
-    assert {hit.matched for hit in of_tokens.hits} == {"related"}
-    assert {hit.relation for hit in of_tokens.hits[: len(first)]} == {0.25}  # half of the tokens, a relation of 0.5
+    assert [hit.expert for hit in of_tokens][: len(first)] == first
+    assert {hit.matched for hit in of_tokens} == {"related"}
+    assert {hit.relation for hit in of_tokens[: len(first)]} == {0.25}  # half of the tokens, a relation of 0.5
 
 
 def test_experts_are_sorted_by_how_many_of_their_top_examples_match(client: TestClient) -> None:
@@ -147,21 +147,60 @@ def test_experts_are_sorted_by_how_many_of_their_top_examples_match(client: Test
     word = next(word for word in peaks(2) if word)
     with reading(services.database) as session:
         tokens = services.run_cache.tokens(session, browsed)
-        related = related_hits(browsed, tokens, "of the", {"c": 0.5}, 20, vocabulary)
-        found = merged(search_text(session, browsed, tokens, "fox", 20, vocabulary), related)
-        hits = with_matches(session, browsed, found, {word: 0.5}, vocabulary).hits
-    assert len({hit.expert for hit in hits}) == len(hits)
-    for hit in hits:
-        words = peaks(hit.expert)
-        assert (hit.matching_examples, hit.top_examples) == (words.count(word), len(words))
-        assert hit.closeness == pytest.approx(0.5 * words.count(word) / len(words))
-    assert any(hit.matching_examples for hit in hits)
-    counted = [
-        hit.model_copy(update={"matched": "token", "matching_examples": count, "closeness": closeness})
-        for hit, (count, closeness) in zip(hits, ((1, 0.1), (8, 0.2), (8, 0.9), (0, 0)), strict=False)
+        result = search_text(session, browsed, tokens, f"fox {word}", {"c": 0.5}, 40, vocabulary)
+    assert {"example", "related"} <= {hit.matched for hit in result.hits}
+    assert len({hit.expert for hit in result.hits}) == len(result.hits)
+    for hit in result.hits:
+        matching = sum(peak in ("fox", word, "c") for peak in peaks(hit.expert))
+        assert (hit.matching_examples, hit.top_examples) == (matching, len(peaks(hit.expert)))
+        assert hit.closeness == pytest.approx(0.5 * matching / max(1, len(peaks(hit.expert))))
+    counts = [hit.matching_examples for hit in result.hits]
+    assert any(counts) and counts == sorted(counts, reverse=True)
+
+
+def test_the_layers_are_ranked_together() -> None:
+    clear = {"labeller": "features", "balanced_accuracy": 0.9, "precision": 1.0, "recall": 1.0, "f1": 1.0}
+    weak = clear | {"precision": 0.9, "recall": 0.01, "f1": 0.02}
+
+    def hit(expert: int, matched: str, matching: int, **more: Any) -> SearchHit:
+        named = {"label": None, "automatic": None, "is_named": False, "token": None, "token_share": None}
+        scores = {"relation": None, "example": None, "top_examples": 8, "closeness": 0.0}
+        return SearchHit.model_validate(
+            {**named, **scores, "run": "r", "layer": expert // 10, "expert": expert, "matched": matched}
+            | {"matching_examples": matching, **more}
+        )
+
+    def label(scores: dict[str, Any], is_clear: bool) -> AutomaticLabel:
+        return AutomaticLabel(**scores, label="“fox”", test_examples=20, is_clear=is_clear, weaknesses=[])
+
+    page = {"bin": 0, "rank": 0, "sequence": 1, "position": 0, "activation": 1.0, "tokens": ("a",), "active": ()}
+    example = page | {"token_ids": (5,)}
+    first = [
+        hit(11, "id", 0),
+        hit(12, "label", 0, label="Foxes", is_named=True),
+        hit(13, "label", 0, automatic=label(clear, True), is_named=True),
+        hit(14, "related", 8, automatic=label(clear, True), closeness=0.1),
+        hit(15, "related", 8, automatic=label(weak, False), closeness=0.9),
+        hit(16, "token", 3),
+        hit(17, "label", 2, automatic=label(weak, False), relation=0.1),
     ]
-    assert [counted.index(hit) for hit in sorted(counted, key=best_first)] == [2, 1, 0, 3][-len(counted) :]
-    assert best_first(counted[1]) < best_first(counted[1].model_copy(update={"matched": "related", "closeness": 0.9}))
+    last = [hit(18, "example", 0, automatic=label(clear, True), example=example)]
+    other_layer = [hit(21, "token", 3, closeness=0.5), hit(22, "example", 0, example=example)]
+    found = merged(
+        [SearchResult(words=("a", "b"), hits=(*last, *first[::-1])), SearchResult(words=("b",), hits=other_layer)]
+    )
+    assert [hit.expert for hit in found.hits] == [11, 12, 13, 14, 15, 21, 16, 17, 18], "expert 22 has the same example"
+    assert found.words == ("a", "b")
+
+
+@pytest.mark.parametrize(("label", "named"), [("“fox” after “old”", 1), ("“sang” after “fox”", 0), ("After “fox”", 0)])
+def test_labels_name_what_the_expert_fires_on(own_client: TestClient, own: Engine, label: str, named: bool) -> None:
+    with Session(own) as session, session.begin():
+        scores = {"balanced_accuracy": 0.9, "precision": 1.0, "recall": 1.0, "test_examples": 20}
+        session.merge(AutomaticLabelRecord(run_id=1, expert=5, labeller="features", label=label, **scores))
+    answer = own_client.get("/api/search", params={"runs": "first", "text": "FOX", "limit": 100}).json()["hits"]
+    (hit,) = (hit for hit in answer if hit["expert"] == 5)
+    assert (hit["matched"], hit["is_named"]) == ("label", named)
 
 
 def test_a_description_is_searched_with_the_language_model(live_client: TestClient) -> None:
@@ -170,9 +209,7 @@ def test_a_description_is_searched_with_the_language_model(live_client: TestClie
     answer = live_client.get(
         "/api/search", params={"by": "related", "text": word, "runs": ["small"], "limit": 100}
     ).json()
-    (of_run,) = answer
-    assert of_run["run"] == "small"
-    assert row["expert"] in [hit["expert"] for hit in of_run["hits"]]
+    assert (row["expert"], "small") in [(hit["expert"], hit["run"]) for hit in answer["hits"]]
     unknown = live_client.get("/api/search", params={"by": "related", "text": word, "runs": ["none"]})
     assert unknown.json()["error"]["code"] == "run-not-found"
 

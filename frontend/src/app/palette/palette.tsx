@@ -7,15 +7,15 @@ import { Fragment, type KeyboardEvent, useId, useState } from "react";
 import { Dialog } from "react-aria-components";
 import { useLocation, useNavigate } from "react-router";
 
-import { searchQuery, sessionsQuery } from "@/api/queries";
+import { sessionsQuery } from "@/api/queries";
+import { namingLabel } from "@/components/experts/expert-link";
 import { PLACES, usePromptedLink } from "@/components/layout/navigation/pages";
-import { firstHitPerExpert } from "@/components/layout/search/search-results";
+import { groupByLabel, useLayerHits } from "@/components/layout/search/search-results";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { type PageName, sessionUrl, urlForRun, usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, type PageName, sessionUrl, urlForRun, usePageLinks } from "@/components/runs/page-links";
 import { runSummaryLine } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
 import { type DialogState, Overlay } from "@/components/ui/overlay-portal";
-import { useDebouncedValue } from "@/hooks/use-values";
 import { lastPrompt } from "@/lib/browser/stores";
 import { describeEdit, type Edit, formatEdits, MAX_STRENGTH, newEdit } from "@/lib/edits/edits";
 import { visibleText } from "@/lib/text/token-text";
@@ -68,8 +68,7 @@ function useCommands(text: string): readonly Command[] {
   const location = useLocation();
   const { edits } = useTray();
   const typed = text.trim();
-  const searched = useDebouncedValue(typed);
-  const { data: found } = useQuery(searchQuery(current ?? "", current === null ? "" : searched, MAX_EXPERTS));
+  const { hits, debounced: searched } = useLayerHits(text);
   const { data: saved } = useQuery({
     ...sessionsQuery(current ?? ""),
     enabled: current !== null,
@@ -89,17 +88,17 @@ function useCommands(text: string): readonly Command[] {
             url: links.page("steering", { edits: formatEdits([edit]), ...(prompt !== "" && { prompt }) }),
           },
         ];
-  const experts = searched === "" || edit !== null ? [] : firstHitPerExpert(found ?? []);
+  const experts = searched === "" || edit !== null ? [] : groupByLabel(hits).slice(0, MAX_EXPERTS);
   const sessions = (saved?.sessions ?? []).filter(({ name }) => matches(name, typed));
   const otherRuns = runs.filter((run) => run.name !== current && matches(`run ${run.name}`, typed));
   return [
     ...steer,
-    ...experts.map(({ expert, label, automatic, token }): Command => ({
-      key: `expert ${expert}`,
+    ...experts.map(({ hit: { run, layer, expert, label, automatic, token } }): Command => ({
+      key: `${run}/${expert}`,
       group: "Experts",
-      name: `${expert} ${label ?? automatic?.label ?? ""}`,
-      note: token === null ? "" : `fires on ${visibleText(token)}`,
-      url: links.expert(expert),
+      name: `${expert} ${label ?? namingLabel(automatic)?.label ?? ""}`,
+      note: `layer ${layer}${token === null ? "" : `, fires on ${visibleText(token)}`}`,
+      url: pageLinks(run).expert(expert),
     })),
     ...pageCommands(typed, linkTo).slice(0, typed === "" ? undefined : MAX_OTHERS),
     ...sessions.slice(0, MAX_OTHERS).map(({ id, name, prompt: text }): Command => ({

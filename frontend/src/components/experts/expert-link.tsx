@@ -6,10 +6,11 @@ import { Link } from "react-router";
 import type { AutomaticLabel } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { definitionHandlers } from "@/components/terms/term";
-import { TokenChips } from "@/components/tokens/token-chip";
+import { distinctWords } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/text/format";
+import { visibleText } from "@/lib/text/token-text";
 
 /** The label, or null if the server says that it is too weak for a name. */
 export function shownAutomatic(automatic: AutomaticLabel | null | undefined): AutomaticLabel | null {
@@ -87,6 +88,21 @@ const MIN_F1 = 0.05;
 export const namingLabel = (automatic: AutomaticLabel | null) =>
   (automatic?.f1 ?? MIN_F1) < MIN_F1 ? null : automatic;
 
+interface TokenNameProps {
+  readonly tokens: NonNullable<ExpertLabelProps["topTokens"]>;
+}
+
+/** In place of a label: the tokens on which the expert fires most often, marked as such. */
+export function TokenName({ tokens }: TokenNameProps) {
+  const words = distinctWords(tokens.map((token) => (typeof token === "string" ? { text: token } : token)));
+  const quoted = words.slice(0, 3).map(({ text }) => `“${visibleText(text.trim() || text)}”`);
+  return (
+    <span className="token-name">
+      <span className="auto-mark">tokens</span> {quoted.join(", ")}
+    </span>
+  );
+}
+
 /** An expert's name, the same on every page: the user label, else the automatic one, else its top tokens. */
 export function ExpertLabel({ expert, label, automatic: given = null, topTokens = [] }: ExpertLabelProps) {
   if (label !== null) return label;
@@ -98,7 +114,7 @@ export function ExpertLabel({ expert, label, automatic: given = null, topTokens 
       ) : topTokens.length === 0 ? (
         <NoLabel />
       ) : (
-        <TokenChips tokens={topTokens} first={3} />
+        <TokenName tokens={topTokens} />
       )}
       {expert !== undefined && <span className="sr">Expert {expert}</span>}
     </>

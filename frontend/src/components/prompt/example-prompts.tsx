@@ -71,7 +71,7 @@ interface FromExampleProps {
 
 function Choices({ run, onChoose }: FromExampleProps) {
   const [text, setText] = useState("");
-  const { hits, debounced, query } = useSearchHits(text);
+  const { hits, debounced, query } = useSearchHits(text, [run]);
   const suggestions = useSuggestedExamples(run);
   const matches = hits.flatMap(({ expert, example }): ExampleChoice[] =>
     example === null ? [] : [{ expert, example }],

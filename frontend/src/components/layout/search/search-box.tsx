@@ -6,7 +6,7 @@ import { flushSync } from "react-dom";
 import { useNavigate } from "react-router";
 
 import { useCurrentRun } from "@/components/runs/current-run";
-import { usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Icon } from "@/components/ui/icon";
 import { type DialogState, Overlay } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -64,8 +64,11 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
   const keyHint = !inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>;
   if (loaded !== null) {
     const { ComboBox, hasFocus } = loaded;
-    const onChoose = (row: string) =>
-      leaveTo(isPageRow(row) ? links.page("search", { kind: row, text }) : links.expert(Number(row)));
+    const onChoose = (row: string) => {
+      const at = row.lastIndexOf("/");
+      const expert = () => pageLinks(row.slice(0, at)).expert(Number(row.slice(at + 1)));
+      leaveTo(isPageRow(row) ? links.page("search", { kind: row, text }) : expert());
+    };
     // What was typed before it was ready then counts as a change, which opens the list.
     const shown = isReady ? text : "";
     return <ComboBox {...{ text: shown, onText: setText, onChoose, onKeyDown, input, hasFocus, icon, keyHint }} />;

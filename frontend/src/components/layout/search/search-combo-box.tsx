@@ -6,20 +6,21 @@ import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-compo
 import { messageOf } from "@/api/http";
 
 import { HitRow } from "./matched-text";
-import { firstHitPerExpert, noMatchText, type PageRow, SEARCH_LABEL, useSearchHits } from "./search-results";
+import { groupByLabel, noMatchText, type PageRow, SEARCH_LABEL, useLayerHits } from "./search-results";
 
 interface PageRowProps {
   readonly id: PageRow;
   readonly query: string;
+  readonly layers: readonly number[];
   /** Whether Enter opens it, because no row is selected. */
   readonly isDefault: boolean;
 }
 
-function PageLinkRow({ id, query, isDefault }: PageRowProps) {
+function PageLinkRow({ id, query, layers, isDefault }: PageRowProps) {
   return (
     <ListBoxItem id={id} textValue={query} className="hit-hint">
       {id === "words"
-        ? "All matches on the Search page"
+        ? `All matches in ${layers.length === 1 ? "layer" : "layers"} ${layers.toSorted((a, b) => a - b).join(", ")}, and those of related words`
         : `Run “${query}” through the model to find experts that fire on it`}
       {isDefault && <kbd aria-hidden="true">Enter</kbd>}
     </ListBoxItem>
@@ -29,7 +30,7 @@ function PageLinkRow({ id, query, isDefault }: PageRowProps) {
 interface SearchComboBoxProps {
   readonly text: string;
   readonly onText: (text: string) => void;
-  /** Receives the number of an expert, or a `PageRow`. */
+  /** Receives the run and the number of an expert, as `run/46`, or a `PageRow`. */
   readonly onChoose: (row: string) => void;
   readonly onKeyDown: KeyboardEventHandler<HTMLInputElement>;
   readonly input: RefObject<HTMLInputElement | null>;
@@ -39,13 +40,18 @@ interface SearchComboBoxProps {
   readonly keyHint: ReactNode;
 }
 
+/** Groups in the list; the Search page has all. */
+const MAX_ROWS = 12;
+
 function useRows(text: string) {
-  const { hits, debounced, query } = useSearchHits(text);
+  const { hits, debounced, query, layers } = useLayerHits(text);
   const isSearching = query.isPending || debounced !== text.trim();
   const rows = useMemo(() => {
-    const experts = firstHitPerExpert(hits).map((hit) => ({ id: String(hit.expert), hit, query: debounced }));
+    const experts = groupByLabel(hits)
+      .slice(0, MAX_ROWS)
+      .map((group) => ({ id: `${group.hit.run}/${group.hit.expert}`, group, query: debounced }));
     const isFound = hits.length > 0 || query.isPlaceholderData;
-    const page = { id: isFound ? "words" : "passage", hit: null, query: debounced } as const;
+    const page = { id: isFound ? "words" : "passage", group: null, query: debounced } as const;
     return query.data === undefined || debounced === "" ? experts : [...experts, page];
   }, [hits, query.data, query.isPlaceholderData, debounced]);
   const note = query.error
@@ -55,16 +61,16 @@ function useRows(text: string) {
       : isSearching
         ? "Searching…"
         : noMatchText(debounced);
-  return { rows, note, isEmpty: debounced === "" };
+  return { rows, note, isEmpty: debounced === "", layers: layers.map(({ layer }) => layer) };
 }
 
 export function SearchComboBox(props: SearchComboBoxProps) {
   const { text, onText, onChoose, onKeyDown, input, hasFocus, icon, keyHint } = props;
-  const { rows, note, isEmpty } = useRows(text);
+  const { rows, note, isEmpty, layers } = useRows(text);
   // The whole box, with its icon and key, not only the input.
   const box = useRef<HTMLDivElement>(null);
   const [first] = rows;
-  const isDefault = first?.hit?.matched !== "id";
+  const isDefault = first?.group?.hit.matched !== "id";
   /** Enter runs the text if nothing else can be chosen. */
   const onEnter: typeof onKeyDown = (event) =>
     event.key === "Enter" && first?.id === "passage" && first.query === text.trim()
@@ -91,11 +97,11 @@ export function SearchComboBox(props: SearchComboBoxProps) {
       <Popover className="popover hits" triggerRef={box} placement="bottom end" maxHeight={560} hidden={isEmpty}>
         {note !== null && <p className="dim">{note}</p>}
         <ListBox>
-          {({ id, hit, query }: (typeof rows)[number]) =>
-            hit === null ? (
-              <PageLinkRow id={id} query={query} isDefault={isDefault} />
+          {({ id, group, query }: (typeof rows)[number]) =>
+            group === null ? (
+              <PageLinkRow {...{ id, query, layers, isDefault }} />
             ) : (
-              <HitRow id={id} hit={hit} query={query} />
+              <HitRow id={id} query={query} {...group} />
             )
           }
         </ListBox>

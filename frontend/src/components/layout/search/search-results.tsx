@@ -1,10 +1,13 @@
 /** Search hits while typing, and how a hit is shown. */
 
 import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
 
 import { searchQuery } from "@/api/queries";
-import type { SearchHit } from "@/api/types";
+import type { RunSummary, SearchHit } from "@/api/types";
+import { namingLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
+import { pickLayerRuns } from "@/components/runs/page-links";
 import { useDebouncedValue } from "@/hooks/use-values";
 
 /** A match in a text, with some text around it. */
@@ -36,10 +39,16 @@ export function excerpt(text: string, query: string, before = BEFORE): Excerpt {
   };
 }
 
-/** The first, i.e. best, hit of each expert. */
-export function firstHitPerExpert(hits: readonly SearchHit[]): readonly SearchHit[] {
-  const seen = new Set<number>();
-  return hits.filter(({ expert }) => !seen.has(expert) && seen.add(expert));
+/** A hit, and those with the same label. */
+export interface HitGroup {
+  readonly hit: SearchHit;
+  readonly same: readonly SearchHit[];
+}
+
+/** Hits with equal labels as one, at the place of the best. */
+export function groupByLabel(hits: readonly SearchHit[]): readonly HitGroup[] {
+  const groups = Map.groupBy(hits, (hit) => hit.label ?? namingLabel(hit.automatic)?.label ?? hit);
+  return [...groups.values()].flatMap(([hit, ...same]) => (hit === undefined ? [] : [{ hit, same }]));
 }
 
 /** The expert whose number was typed, as in `46`, `#46` or `expert 46`; null for other text. */
@@ -54,17 +63,49 @@ export function noMatchText(text: string): string {
   return `No label, top token or top example contains “${text}”${isNumber ? ", and no expert has this number" : ""}.`;
 }
 
-export const SEARCH_LABEL = "Search labels, tokens and examples";
+export const SEARCH_LABEL = "Search experts of all layers";
 
 /** Last row of the list of hits: the Search page with all matches, or with the passage run through the model. */
 export type PageRow = "words" | "passage";
 export const isPageRow = (row: string): row is PageRow => row === "words" || row === "passage";
 
-/** Search hits while typing, for `run` or the current run. */
-export function useSearchHits(text: string, run?: string) {
-  const current = useCurrentRun();
-  const name = run ?? current.name;
+/** Search hits of a text while it is typed. */
+export function useSearchHits(text: string, runs: readonly string[]) {
   const debounced = useDebouncedValue(text.trim());
-  const query = useQuery(searchQuery(name ?? "", name === null ? "" : debounced));
-  return { hits: debounced === "" ? [] : (query.data ?? []), debounced, query };
+  const query = useQuery(searchQuery(runs, debounced));
+  return { hits: debounced === "" ? [] : (query.data?.hits ?? []), debounced, query };
+}
+
+/** The current run, then one run per other layer of its language model. */
+export function useLayerRuns(): readonly RunSummary[] {
+  const { runs, summary } = useCurrentRun();
+  return useMemo(() => {
+    if (summary === null) return [];
+    const others = runs.filter(
+      ({ layer, language_model_name: model, indexed_tokens: tokens }) =>
+        layer !== summary.layer && model === summary.language_model_name && tokens !== null,
+    );
+    const names = pickLayerRuns(summary, others);
+    return [summary, ...names.flatMap((name) => others.filter((other) => other.name === name))];
+  }, [summary, runs]);
+}
+
+/** Milliseconds without a change before the model computes related words. */
+const RELATED_AFTER_MS = 600;
+/** Maximum of the server. */
+const MAX_HITS = 100;
+
+/** Hits in all layers, the best first. */
+export function useLayerHits(text: string) {
+  const layers = useLayerRuns();
+  const runs = layers.flatMap(({ name, indexed_tokens: tokens }) => (tokens === null ? [] : [name]));
+  return { ...useSearchHits(text, runs), layers, runs };
+}
+
+/** The same and, once they are known, those of words that the language model relates to the text. */
+export function useRelatedHits(text: string) {
+  const { runs, ...found } = useLayerHits(text);
+  const settled = useDebouncedValue(text.trim(), RELATED_AFTER_MS);
+  const related = useQuery(searchQuery(runs, settled === text.trim() ? settled : "", "related", MAX_HITS));
+  return { ...found, hits: related.data?.hits ?? found.hits, related };
 }

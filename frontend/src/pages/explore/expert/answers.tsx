@@ -1,4 +1,4 @@
-/** What the expert fires on, and what it writes. */
+/** What the expert writes, and the tokens and activations that it fires on. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -11,7 +11,6 @@ import type {
   Controls,
   ExpertDetail,
   ExpertRow,
-  RunSummary,
   TokenCount,
   TokenEffect,
 } from "@/api/types";
@@ -24,13 +23,11 @@ import { PaneHead } from "@/components/ui/pane-head";
 import { Remaining } from "@/components/ui/remaining";
 import { ErrorState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
-import { formatCompact, formatCount, formatPlural, formatShare, formatSigned } from "@/lib/text/format";
+import { formatCount, formatShare, formatSigned } from "@/lib/text/format";
 
 import { useTopExamples } from "./examples";
 
 const MAX_TOKENS = 5;
-/** With fewer active tokens, shares and examples are anecdotes. The server gives no co-activation shares either. */
-const FEW_TOKENS = 20;
 
 function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
   const largestShare = tokens[0]?.share ?? 1;
@@ -66,24 +63,17 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
   );
 }
 
-interface FiresOnProps {
-  readonly run: RunSummary;
+interface TokensAndActivationsProps {
   readonly row: ExpertRow;
   /** Activation to mark in the histogram. */
   readonly marker: number | null;
 }
 
-export function FiresOn({ run, row, marker }: FiresOnProps) {
-  const { active_tokens: active } = row;
+export function TokensAndActivations({ row, marker }: TokensAndActivationsProps) {
+  if (row.active_tokens === 0) return null;
   return (
-    <section className="answer" aria-label="Fires on">
-      <PaneHead
-        title="Fires on"
-        note={`${formatShare(row.density)} % of tokens, ${formatCount(active)} of ${formatCompact(run.indexed_tokens ?? 0)}`}
-      />
-      {active < FEW_TOKENS && (
-        <p>Active on only {formatPlural(active, "indexed token")}: too few to say what it responds to.</p>
-      )}
+    <section aria-label="Tokens and activations">
+      <PaneHead title="Tokens and activations" note={`${formatCount(row.active_tokens)} active tokens`} />
       <div className="answer-halves">
         <TopTokens tokens={row.top_tokens} />
         <div>

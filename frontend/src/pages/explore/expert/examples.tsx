@@ -249,7 +249,7 @@ function LayoutControls({ detail, params, setParams }: Omit<ExamplesProps, "onHo
   return (
     <div className="row wrap examples-head">
       <h2>
-        <Term id="top_example">Examples</Term>
+        <Term id="top_example">Fires on</Term>
       </h2>
       <SegmentedControl
         label="Which examples"

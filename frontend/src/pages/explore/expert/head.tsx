@@ -25,6 +25,7 @@ import {
   labelShare,
   namingLabel,
   shownAutomatic,
+  TokenName,
 } from "@/components/experts/expert-link";
 import { ListPopover } from "@/components/lists/add-to-list";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -37,9 +38,8 @@ import { Button, GhostButton, RemoveChip } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { formatFoundAgain } from "@/lib/text/format";
+import { formatFoundAgain, formatPlural, formatShare } from "@/lib/text/format";
 
-import { useWrites } from "./answers";
 import { FILES, useDownload } from "./download";
 import { EXAMPLES_PER_PAGE, weakerBins } from "./shown-examples";
 
@@ -232,7 +232,11 @@ function Label({ run, detail }: ExpertHeadProps) {
   return (
     <>
       <h1 className={label === null && namingLabel(automatic)?.is_clear === false ? "auto-label weak" : undefined}>
-        {label ?? namingLabel(automatic)?.label ?? `Expert ${expert}`}
+        {isNamedByTokens(detail.row) ? (
+          <TokenName tokens={detail.row.top_tokens} />
+        ) : (
+          (label ?? namingLabel(automatic)?.label ?? `Expert ${expert}`)
+        )}
       </h1>
       <GhostButton icon="edit" shortcut="label" onClick={() => setEditing(true)}>
         {label === null ? "Add label" : "Edit label"}
@@ -241,7 +245,11 @@ function Label({ run, detail }: ExpertHeadProps) {
   );
 }
 
-/** Of those that it fires on or promotes. */
+/** Whether there is neither a label nor an automatic one that is a name. */
+const isNamedByTokens = ({ label, automatic, active_tokens: active }: ExpertDetail["row"]) =>
+  label === null && namingLabel(automatic) === null && active > 0;
+
+/** Of those that it fires on. */
 const SUMMARY_TOKENS = 3;
 
 /** Where the label comes from, and how well it predicts where the expert fires. */
@@ -278,30 +286,28 @@ function LabelTrust({ row: { label, automatic }, label_matches: matches, label_e
   );
 }
 
-/** Whether it changes the next token more than random experts do on its top examples. */
-function EffectTrust({ run, detail }: ExpertHeadProps) {
-  const { controls, error } = useWrites(run, detail);
-  const { ablation } = detail;
-  const isMeasured = controls?.exceeded === true && ablation !== null;
-  if (detail.row.active_tokens === 0 || error !== null) return null;
+/** With fewer active tokens, shares and examples are anecdotes. The server gives no co-activation shares either. */
+const FEW_TOKENS = 20;
+
+/** On how many of the indexed tokens it fires. */
+function FiresOn({ row: { density, active_tokens: active } }: Pick<ExpertDetail, "row">) {
   return (
-    <li className="trust-effect" data-trust={isMeasured ? "high" : controls?.exceeded === false ? "low" : "unknown"}>
-      <Term id="direct_logit_effect">Effect</Term> {controls === undefined ? "is computed …" : controls.sentence}
-      {controls?.exceeded === true && ablation === null && ", direct only"}
-      {isMeasured && ": promotes "}
-      {isMeasured && <TokenChips tokens={distinctWords(ablation.promoted)} first={SUMMARY_TOKENS} />}
+    <li {...(active < FEW_TOKENS && { "data-trust": "low" })}>
+      <Term id="density">Fires on</Term> {formatPlural(active, "indexed token")}, {formatShare(density)} %
+      {active < FEW_TOKENS && ": too few to say what it responds to"}
     </li>
   );
 }
 
-/** What it fires on and promotes, and how far that and the label can be trusted. */
+/** What it fires on, and how far that and the label can be trusted. */
 function Trust(props: ExpertHeadProps) {
   const { row } = props.detail;
   const { recurrence, compared_runs: compared } = row;
   return (
     <ul className="row wrap trust" aria-label="Reliability">
       <LabelTrust {...props.detail} />
-      {row.active_tokens > 0 && (
+      {row.active_tokens > 0 && <FiresOn row={row} />}
+      {row.active_tokens > 0 && !isNamedByTokens(row) && (
         <li>
           <Term id="top_tokens">Most often on</Term>{" "}
           <TokenChips tokens={distinctWords(row.top_tokens)} first={SUMMARY_TOKENS} />
@@ -312,7 +318,6 @@ function Trust(props: ExpertHeadProps) {
           <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs
         </li>
       )}
-      <EffectTrust {...props} />
     </ul>
   );
 }

@@ -17,7 +17,7 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 import { readTablePosition, RESTORE_POSITION } from "@/pages/explore/experts/table";
 
-import { FiresOn, Writes } from "./answers";
+import { TokensAndActivations, Writes } from "./answers";
 import {
   CausalImportance,
   Facts,
@@ -35,10 +35,12 @@ import { SteerHere } from "./steer-here";
 
 interface SectionProps extends ExamplesProps {
   readonly summary: RunSummary;
+  /** Activation to mark in the histogram. */
+  readonly marker: number | null;
 }
 
 /** The remaining sections, in columns of equal height. */
-function DetailSections({ summary, run, detail, params, setParams, onHover }: SectionProps) {
+function DetailSections({ summary, run, detail, params, setParams, onHover, marker }: SectionProps) {
   const { row, recurrence, ablation } = detail;
   const { expert } = row;
   return (
@@ -52,6 +54,7 @@ function DetailSections({ summary, run, detail, params, setParams, onHover }: Se
         onHover={onHover}
       />
       <div className="detail-columns">
+        <TokensAndActivations row={row} marker={marker} />
         <Facts row={row} />
         <Similar run={run} expert={expert} by={params.by} onBy={(by) => setParams({ by })} />
         {ablation !== null && <CausalImportance ablation={ablation} />}
@@ -70,14 +73,17 @@ const Details = memo(function Details(props: SectionProps) {
   return (
     <section className="expert-details" aria-label="Details">
       <UnfoldButton isOpen={isOpen} onOpen={(details) => setParams({ details, ...(isOpen && { test: "" }) })}>
-        <b>Details</b> <span className="dim">test on a text, statistics, label scores, similar experts, weights</span>
+        <b>Details</b>{" "}
+        <span className="dim">
+          test on a text, tokens, activations, statistics, label scores, similar experts, weights
+        </span>
       </UnfoldButton>
       {isOpen && <DetailSections key={detail.row.expert} {...props} />}
     </section>
   );
 });
 
-/** Its examples, texts steered with it (first if the link asks for them), what it fires on and writes, details. */
+/** What it fires on and what it writes, texts steered with it (first if the link asks for them), details. */
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
   const [given, setParams] = useUrlState(EXPERT_PARAMS);
   const params = useMemo(() => ({ ...given, all: showsAll(given) }), [given]);
@@ -89,10 +95,13 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
   );
   const deferredProps = useDeferredValue(sectionProps);
   const [steersFirst] = useState(params.steer !== "");
-  const examples = (
-    <section className="expert-examples" aria-label="Examples">
-      <Examples {...sectionProps} />
-    </section>
+  const answers = (
+    <div className="answers">
+      <section className="expert-examples" aria-label="Examples">
+        <Examples {...sectionProps} />
+      </section>
+      <Writes run={run.name} detail={detail} />
+    </div>
   );
   return (
     <div className="expert-body">
@@ -103,7 +112,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         </EmptyState>
       ) : (
         <>
-          {!steersFirst && examples}
+          {!steersFirst && answers}
           <SteerHere
             key={row.expert}
             run={run.name}
@@ -111,14 +120,10 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             prompt={params.steer}
             onPrompt={(steer) => setParams({ steer })}
           />
-          {steersFirst && examples}
-          <div className="answers">
-            <FiresOn run={run} row={row} marker={marker} />
-            <Writes run={run.name} detail={detail} />
-          </div>
+          {steersFirst && answers}
         </>
       )}
-      <Details {...deferredProps} summary={run} />
+      <Details {...deferredProps} summary={run} marker={marker} />
     </div>
   );
 }

@@ -140,7 +140,7 @@ function Conclusion({ texts, control }: Shown) {
   return (
     <>
       {first === texts[0] ? `All of these ${texts.length} change` : `From +${first[0].strength} on, the texts change`}{" "}
-      the predictions more than {control === null ? "no edit" : `a random expert at +${STRONGEST}`}.
+      the predictions more than {control === null ? "no edit" : `a random expert at +${STRONGEST}`}, by one text each.
       {words.length > 0 && ` Words that gained most at +${STRONGEST}, more than any of its: “${words.join("”, “")}”.`}
     </>
   );

@@ -36,7 +36,7 @@ function requested(search: string, isSteerable = false) {
 describe("filters of the experts page", () => {
   it("contain only what is set", () => {
     expect(requested("")).toEqual({ sort: "label", order: "asc" });
-    expect(requested("", true)).toEqual({ sort: "steerability", order: "desc" });
+    expect(requested("", true)).toEqual({ sort: "credible", order: "desc" });
     expect(requested("sort=label", true)).toEqual({ sort: "label", order: "asc" });
     expect(requested("sort=density")).toEqual({ sort: "density", order: "desc" });
     expect(requested("sort=nothing")).toEqual({ sort: "label", order: "asc" });

@@ -20,7 +20,7 @@ const expertsParam: Param<readonly number[]> = {
 };
 
 export const EXPERTS_PARAMS = {
-  /** A sortable column or `match`. By default the best matches of a search, or the steerability where it is known. */
+  /** A sortable column, `match` or `credible`. By default the best matches of a search, else the most credible labels. */
   sort: textParam("default"),
   /** By default matches and labels ascend, and numbers descend. */
   order: choiceParam(["default", "asc", "desc"], "default"),
@@ -61,9 +61,10 @@ export interface ExpertsView {
 export type Sorted = Pick<ExpertsView, "columns" | "params" | "isSteerable">;
 
 export function sortOf({ columns, isSteerable, params: { sort, search } }: Sorted): string {
-  if (sort === "match" || columns.some((column) => column.sortable && column.key === sort)) return sort;
+  if (sort === "match" || sort === "credible" || columns.some((column) => column.sortable && column.key === sort))
+    return sort;
   if (search.trim() !== "") return "match";
-  return isSteerable ? "steerability" : "label";
+  return isSteerable ? "credible" : "label";
 }
 
 export function orderOf(view: Sorted): "asc" | "desc" {

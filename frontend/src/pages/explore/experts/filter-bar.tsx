@@ -11,6 +11,7 @@ import { canBeHidden, type Filter, formatBound } from "@/components/experts/colu
 import { AddToList } from "@/components/lists/add-to-list";
 import { recordsCsv } from "@/components/plots/figure";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Described } from "@/components/terms/term";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Button, LinkButton, RemoveChip, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
@@ -351,6 +352,11 @@ export function FilterBar({ run, view, onSurprise }: BarProps) {
           <LinkButton to={links.page("search", { text: params.search })}>Matches, with reasons</LinkButton>
           {sortOf(view) === "match" && <span className="dim">Best match first</span>}
         </>
+      )}
+      {sortOf(view) === "credible" && (
+        <Described description="Experts with a label that is not weak, active on at most 1 % of tokens, the most steerable first. The others follow, the most steerable first.">
+          Clear labels first
+        </Described>
       )}
       <span className="grow" />
       <Matching run={run} view={view} />

@@ -110,9 +110,8 @@ const cellClass = (column: Column, sort: string) =>
     ...(column.key === sort ? ["sorted"] : []),
   ].join(" ");
 
-function LabelCell({ row, columns }: Omit<BodyRowProps, "sort">) {
+function LabelCell({ row }: Pick<BodyRowProps, "row">) {
   const links = usePageLinks();
-  const isTokenColumn = columns.some(({ key }) => key === "top_tokens");
   return (
     <Link to={links.expert(row.expert)}>
       <span className="mono dim" aria-hidden="true">
@@ -121,7 +120,7 @@ function LabelCell({ row, columns }: Omit<BodyRowProps, "sort">) {
       {row.active_tokens === 0 && row.label === null ? (
         <span className="dim">dead</span>
       ) : (
-        <ExpertLabel label={row.label} automatic={row.automatic} topTokens={isTokenColumn ? [] : row.top_tokens} />
+        <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens} />
       )}
       {row.label === null && <span className="sr">Expert {row.expert}</span>}
     </Link>
@@ -153,8 +152,8 @@ const promotesColumn = (column: Column): Column => ({
 });
 
 /** Cells that are more than a number. */
-const CELLS: Readonly<Record<string, (row: ExpertRow, columns: readonly Column[]) => ReactNode>> = {
-  label: (row, columns) => <LabelCell row={row} columns={columns} />,
+const CELLS: Readonly<Record<string, (row: ExpertRow) => ReactNode>> = {
+  label: (row) => <LabelCell row={row} />,
   density: ({ density }) => formatShare(density),
   top_tokens: (row) => <TokenChips tokens={row.top_tokens} {...FEW} />,
   promotes: (row) => row.active_tokens > 0 && <Promotes expert={row.expert} />,
@@ -352,7 +351,7 @@ const BodyRow = memo(function BodyRow({ row, columns, sort }: BodyRowProps) {
       </td>
       {columns.map((column) => (
         <td key={column.key} className={cellClass(column, sort)}>
-          {CELLS[column.key]?.(row, columns) ?? formatValue(column, row)}
+          {CELLS[column.key]?.(row) ?? formatValue(column, row)}
         </td>
       ))}
     </tr>

@@ -63,14 +63,14 @@ interface FoundTableProps<T> {
 
 const MAX_TOKENS = 4;
 
-function Labelled({ found: { run, expert, label, automatic } }: { readonly found: Found }) {
+function Labelled({ found: { run, expert, label, automatic, topTokens = [] } }: { readonly found: Found }) {
   const { name } = useCurrentRun();
   return (
     <Link to={pageLinks(run ?? name).expert(expert)}>
       <span className="mono dim found-id" aria-hidden="true">
         {expert}{" "}
       </span>
-      <ExpertLabel label={label} automatic={automatic} expert={expert} />
+      <ExpertLabel {...{ label, automatic, expert, topTokens }} />
     </Link>
   );
 }

@@ -24,13 +24,13 @@ interface StartsProps {
 
 /** Each with the best expert that a label or token finds; descriptions are found by related words. */
 function Words({ run, onText }: StartsProps) {
-  const found = useQueries({ queries: WORDS.map((words) => searchQuery(run, words)) });
+  const found = useQueries({ queries: WORDS.map((words) => searchQuery([run], words)) });
   return (
     <section>
       <h2>Words, and the expert that they find</h2>
       <ul className="expert-list">
         {WORDS.map((words, i) => {
-          const [best] = found[i]?.data ?? [];
+          const best = found[i]?.data?.hits[0];
           return (
             <li key={words} className="row">
               <Button size="small" onClick={() => onText(words)}>

@@ -1,24 +1,22 @@
 /** Experts of all layers that match words, best match first, each with the reason. */
 
-import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { Fragment, useMemo } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
-import { expertsQuery, relatedQuery, searchQuery } from "@/api/queries";
+import { expertsQuery } from "@/api/queries";
 import type { ExpertRow, RunSummary, SearchHit } from "@/api/types";
-import { matchedLabel, MatchedText } from "@/components/layout/search/matched-text";
-import { firstHitPerExpert, noMatchText } from "@/components/layout/search/search-results";
+import { matchedLabel, MatchedText, nameInLayer } from "@/components/layout/search/matched-text";
+import { groupByLabel, type HitGroup, noMatchText, useRelatedHits } from "@/components/layout/search/search-results";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox, usePromptDraft } from "@/components/prompt/prompt-box";
-import { useCurrentRun } from "@/components/runs/current-run";
-import { pickLayerRuns, usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Described, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { useDebouncedValue } from "@/hooks/use-values";
 import { useExpertRowsOf } from "@/hooks/use-experts";
 import type { UrlState } from "@/hooks/use-url-state";
 import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
@@ -26,43 +24,6 @@ import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib
 import { FoundTable, useParts } from "./found-table";
 import type { SEARCH_PARAMS } from "./passage-search";
 import { Starts } from "./starts";
-
-export interface LayerHits {
-  readonly run: string;
-  readonly layer: number;
-  readonly hits: readonly SearchHit[];
-}
-
-export interface RankedHit extends Omit<LayerHits, "hits"> {
-  readonly hit: SearchHit;
-}
-
-/** Whether the typed words are the expert's number or in the label that a user gave it. */
-const isNamed = ({ matched, label, relation }: SearchHit) => matched === "label" && label !== null && relation === null;
-const rank = (hit: SearchHit) => (hit.matched === "id" ? 0 : isNamed(hit) ? 1 : 2);
-
-/**
- * Numbers and user labels first, then the most matching examples, then the searched word itself, then the closest
- * words, else the layer's own order.
- * An example is shown once, although experts of several layers fire in it.
- */
-export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
-  const seen = new Set<string>();
-  const isNew = ({ hit: { matched, example } }: RankedHit) => {
-    const text = String(example?.token_ids);
-    return matched !== "example" || example === null || (!seen.has(text) && seen.add(text));
-  };
-  return layers
-    .flatMap(({ hits, ...layer }) => firstHitPerExpert(hits).map((hit) => ({ ...layer, hit })))
-    .toSorted(
-      ({ hit: a }, { hit: b }) =>
-        rank(a) - rank(b) ||
-        b.matching_examples - a.matching_examples ||
-        Number(b.matched === "token") - Number(a.matched === "token") ||
-        b.closeness - a.closeness,
-    )
-    .filter(isNew);
-}
 
 /** Characters before a match in a column. */
 const ROOM = 10;
@@ -75,22 +36,41 @@ function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string 
   return hit.token !== null && <TokenChip text={hit.token} />;
 }
 
-/** Table of the experts that match words, with the reason of each match. */
-function WordHits({ text, hits: all }: { readonly text: string; readonly hits: readonly RankedHit[] }) {
-  const [hits, more] = useParts(all);
-  const runs = [...new Set(hits.map(({ run }) => run))];
-  const rows = useExpertRowsOf(
-    runs.map((run) => ({ run, experts: hits.filter((one) => one.run === run).map(({ hit }) => hit.expert) })),
+/** The others with the label of a hit. */
+function SameLabel({ same }: { readonly same: readonly SearchHit[] }) {
+  return (
+    <span className="dim">
+      Same label:{" "}
+      {same.map((hit, i) => (
+        <Fragment key={`${hit.run}/${hit.expert}`}>
+          {i > 0 && ", "}
+          <Link className="link" to={pageLinks(hit.run).expert(hit.expert)}>
+            {nameInLayer(hit)}
+          </Link>
+          {hit.matching_examples > 0 && ` (${hit.matching_examples} of ${hit.top_examples})`}
+        </Fragment>
+      ))}
+    </span>
   );
-  const rowOf = ({ run, hit }: RankedHit) => rows[runs.indexOf(run)]?.get(hit.expert);
+}
+
+/** Table of the experts that match words, with the reason of each match. */
+function WordHits({ text, hits }: { readonly text: string; readonly hits: readonly SearchHit[] }) {
+  const [groups, more] = useParts(useMemo(() => groupByLabel(hits), [hits]));
+  const runs = [...new Set(groups.map(({ hit }) => hit.run))];
+  const rows = useExpertRowsOf(
+    runs.map((run) => ({ run, experts: groups.flatMap(({ hit }) => (hit.run === run ? [hit.expert] : [])) })),
+  );
+  const rowOf = ({ hit }: HitGroup) => rows[runs.indexOf(hit.run)]?.get(hit.expert);
   const density = (row: ExpertRow | undefined) => (row === undefined ? "" : formatShare(row.density));
   return (
     <>
       <FoundTable
         label="Table of experts"
-        rows={hits}
-        found={(one) => ({ ...one.hit, run: one.run, topTokens: rowOf(one)?.top_tokens })}
-        lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ layer }) => layer }}
+        rows={groups}
+        found={(one) => ({ ...one.hit, topTokens: rowOf(one)?.top_tokens })}
+        lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ hit }) => hit.layer }}
+        below={({ same }) => (same.length === 0 ? null : <SameLabel same={same} />)}
         columns={[
           {
             ...{ key: "match", name: "Matching top examples", isSorted: true },
@@ -134,10 +114,6 @@ function WordHits({ text, hits: all }: { readonly text: string; readonly hits: r
 }
 
 const DEBOUNCE_MS = 300;
-/** Maximum of the server. */
-const MAX_HITS = 100;
-/** Milliseconds without a change before the model computes related words. */
-const RELATED_AFTER_MS = 600;
 /** Related words that are named at first. */
 const MAX_WORDS = 10;
 
@@ -188,30 +164,17 @@ function SortOrder({ words, failure }: OrderProps) {
           : `related word: ${words.slice(0, MAX_WORDS).join(", ")}${isFew ? "" : ", …"}`}
       </summary>
       <p>
-        Of equal counts, experts that fire on the searched word come first, then those whose words the language model
-        relates most closely to the text. Before all of them come the number of an expert and labels that you gave.
+        Of equal counts, experts with a clear label come first, then those whose words the language model relates most
+        closely to the text. Before all of them come the number of an expert and labels that name the text.
         {!isFew && ` All related words: ${words.join(", ")}.`}
       </p>
     </details>
   );
 }
 
-/** The current run, then one run per other layer of its language model. */
-function useLayerRuns(run: RunSummary): readonly RunSummary[] {
-  const { runs } = useCurrentRun();
-  return useMemo(() => {
-    const others = runs.filter(
-      ({ layer, language_model_name: model, indexed_tokens: tokens }) =>
-        layer !== run.layer && model === run.language_model_name && tokens !== null,
-    );
-    const names = pickLayerRuns(run, others);
-    return [run, ...names.flatMap((name) => others.filter((other) => other.name === name))];
-  }, [run, runs]);
-}
-
 interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {
   readonly layers: readonly RunSummary[];
-  readonly hits: readonly RankedHit[];
+  readonly hits: readonly SearchHit[];
 }
 
 /** Limits the experts to one layer. */
@@ -242,28 +205,17 @@ function LayerFilter({ layers, hits, params: { layer }, setParams }: LayerFilter
 
 function Results({ run, params, setParams }: WordSearchProps) {
   const text = params.text.trim();
-  const layers = useLayerRuns(run);
-  const names = layers.map(({ name }) => name);
-  const isSettled = useDebouncedValue(text, RELATED_AFTER_MS) === text;
-  const related = useQuery(relatedQuery(names, isSettled ? text : "", MAX_HITS));
-  const direct = useQueries({ queries: names.map((name) => searchQuery(name, text, MAX_HITS)) });
+  const { hits: all, query, related, layers } = useRelatedHits(text);
   const links = usePageLinks();
-  const failed = direct.find(({ error }) => error !== null);
-  if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
-  if (direct.some(({ data }) => data === undefined)) return <LoadingState label="Searching" rows={10} />;
+  if (query.error !== null) return <ErrorState error={query.error} onRetry={() => void query.refetch()} />;
+  if (query.data === undefined) return <LoadingState label="Searching" rows={10} />;
   const isWaiting = related.data === undefined && related.error === null;
-  const all = mergeHits(
-    layers.map(({ name, layer }, i) => ({
-      ...{ run: name, layer },
-      hits: related.data?.find((one) => one.run === name)?.hits ?? direct[i]?.data ?? [],
-    })),
-  );
   const hits = all.filter(({ layer }) => params.layer === null || layer === params.layer);
-  const ofRun = hits.filter((one) => one.run === run.name).map(({ hit }) => hit.expert);
+  const ofRun = hits.flatMap((hit) => (hit.run === run.name ? [hit.expert] : []));
   return (
     <>
       <div className="ink2 search-order" role="status">
-        <SortOrder words={related.data?.find((one) => one.run === run.name)?.words} failure={related.error} />
+        <SortOrder words={related.data?.words} failure={related.error} />
       </div>
       <div role="region" aria-label="Matching experts" aria-busy={isWaiting}>
         <PaneHead

@@ -36,7 +36,7 @@ interface ExpertFieldProps {
 export function ExpertField({ run, isOther, typed, onAdded }: ExpertFieldProps) {
   const tray = useTray();
   const [text, setText] = useState(typed);
-  const { hits, debounced, query } = useSearchHits(run.indexed_tokens === null ? "" : text, run.name);
+  const { hits, debounced, query } = useSearchHits(text, run.indexed_tokens === null ? [] : [run.name]);
   const items = choices(text.trim(), hits, run.num_experts);
   const add = (key: string | number | null) => {
     if (key === null) return;
