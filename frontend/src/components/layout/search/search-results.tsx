@@ -47,8 +47,14 @@ export interface HitGroup {
 
 /** Hits with equal labels as one, at the place of the best. */
 export function groupByLabel(hits: readonly SearchHit[]): readonly HitGroup[] {
-  const groups = Map.groupBy(hits, (hit) => hit.label ?? namingLabel(hit.automatic)?.label ?? hit);
-  return [...groups.values()].flatMap(([hit, ...same]) => (hit === undefined ? [] : [{ hit, same }]));
+  const groups = new Map<unknown, { hit: SearchHit; same: SearchHit[] }>();
+  for (const hit of hits) {
+    const key = hit.label ?? namingLabel(hit.automatic)?.label ?? hit;
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, { hit, same: [] });
+    else group.same.push(hit);
+  }
+  return [...groups.values()];
 }
 
 /** The expert whose number was typed, as in `46`, `#46` or `expert 46`; null for other text. */
