@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sqlalchemy import select
@@ -21,14 +21,15 @@ from mxd.backend.queries.report_text import (
     plural,
     run_page,
     signed,
+    span,
     unit_name,
 )
-from mxd.backend.schemas.runs import Head, ReportWarning, Row, Section, SectionFigure, Table
+from mxd.backend.schemas.runs import Cell, Head, ReportWarning, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import method_traits
-from mxd.trainer.evaluation.evaluation_metrics import TABLE, Result, measured_in
+from mxd.trainer.evaluation.evaluation_metrics import TABLE, Metric, Result, measured_in
 from mxd.trainer.evaluation.evaluation_metrics import Section as Part
 from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings, group_by_seeds
-from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
+from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
 
@@ -108,10 +109,47 @@ def health_section(session: Session, run: RunRecord, bits: int | None) -> Sectio
     return Section(
         key="health",
         title=title,
-        intro=(f"{run.name}, {sample(records[0])}. {units.capitalize()}: {', '.join(links)}.",),
+        intro=(
+            f"{run.name}, {sample(records[0])}. {_others(session, run, records[0])[0]}"
+            f"{units.capitalize()}: {', '.join(links)}.",
+            *_inactive_and_dead(session, run, records[0].result),
+        ),
         warnings=tuple(ReportWarning(**warning) for warning in records[0].result["warnings"]),
-        tables=(_facts(run, records, bits, "health", "Metrics of health"),),
+        tables=(_facts(session, run, records, bits, "health", "Metrics of health"),),
     )
+
+
+def _inactive_and_dead(session: Session, run: RunRecord, result: Result) -> tuple[str, ...]:
+    """Return a sentence on both shares, which differ by the number of tokens; none without an index."""
+    index = session.get(IndexRecord, run.id)
+    if index is None:
+        return ()
+    shares = (result["dead_share"], 1 - index.active_experts / run.num_experts)
+    inactive, dead = (f"{share * run.num_experts:,.0f} ({in_unit('share')(share)})" for share in shares)
+    return (
+        f"Of {run.num_experts:,} {unit_name(run.method)}, {inactive} are inactive: on none of these "
+        f"{result['tokens']:,} tokens. {dead} are dead: active on none of {index.tokens:,} indexed tokens.",
+    )
+
+
+def _others(session: Session, run: RunRecord, record: EvaluationRecord) -> tuple[str, list[EvaluationRecord]]:
+    """Return the newest evaluations of other runs on the same sample, and a sentence that counts them: the runs of the
+    same MLP or, if there are none, those of other layers."""
+    newest: dict[str, tuple[int, EvaluationRecord]] = {}
+    query = select(RunRecord.layer, EvaluationRecord).join(RunRecord, RunRecord.name == EvaluationRecord.subject)
+    of_model = query.where(RunRecord.language_model == run.language_model, RunRecord.id != run.id)
+    for layer, other in session.execute(of_model.order_by(EvaluationRecord.created_at)):
+        if sample_of(other) == sample_of(record):
+            newest[other.subject] = layer, other
+    same = [other for layer, other in newest.values() if layer == run.layer]
+    found = same or [other for _, other in newest.values()]
+    where = f"layer {run.layer}" if same else "other layers"
+    return f"Others: {plural(len(found), 'run')} of {where} on the same text. " if found else "", found
+
+
+def arrow(better: Literal["lower", "higher"] | None) -> str:
+    """Return the second line of a metric's description: the direction that is better, if one is."""
+    return f"\n{'↓' if better == 'lower' else '↑'} {better} is better" if better else ""
 
 
 def _not_evaluated(key: str, title: str, run: RunRecord) -> Section:
@@ -128,10 +166,10 @@ def faithfulness_sections(session: Session, run: RunRecord, bits: int | None) ->
             key="faithfulness",
             title="",
             intro=(
-                f"{sample(records[0])}. 95 % intervals: losses resample sequences, continuations count prompts "
-                "(Wilson); none covers training seeds.",
+                f"{sample(records[0])}. {_others(session, run, records[0])[0]}95 % intervals: losses resample "
+                "sequences, continuations count prompts (Wilson); none covers training seeds.",
             ),
-            tables=(_facts(run, records, bits, "faithfulness", "Faithfulness"),),
+            tables=(_facts(session, run, records, bits, "faithfulness", "Faithfulness"),),
         )
         load = f"at x, the least used x of the {units} have y of all activations"
         densities = f"{run.num_experts:,} {units} on the evaluated text"
@@ -160,13 +198,22 @@ def sample(record: EvaluationRecord) -> str:
     return f"{result['tokens']:,} tokens in {result['sequences']:,} sequences of {last_part(record.text)}{seen}"
 
 
-def _facts(run: RunRecord, records: Sequence[EvaluationRecord], bits: int | None, part: Part, title: str) -> Table:
-    """Return the metrics of the newest evaluation, with their values on each text."""
-    # With what descriptions of the metrics mention.
-    results: list[Result] = [
-        {**record.result, "prompts": min(record.settings["prompts"], record.result["sequences"]), "weight_bits": bits}
-        for record in records
-    ]
+def _facts(
+    session: Session, run: RunRecord, records: Sequence[EvaluationRecord], bits: int | None, part: Part, title: str
+) -> Table:
+    """Return the metrics of the newest evaluation, with their values on each text and those of other runs."""
+
+    def result(record: EvaluationRecord) -> Result:  # with what descriptions of the metrics mention
+        prompts = min(record.settings["prompts"], record.result["sequences"])
+        return {**record.result, "prompts": prompts, "weight_bits": bits}
+
+    def value(metric: Metric, record: EvaluationRecord) -> Cell | None:
+        form = in_unit(metric.unit, measured := metric.measured(result(record)))
+        found = [metric.measured(result(other)) for other in others[record.text]]
+        values = [each["value"] for each in found if each is not None and each["value"] is not None]
+        return cell(measured, form, note=f"others {span(min(values), max(values), form)}" if values else metric.norm)
+
+    newest, others = result(records[0]), {record.text: _others(session, run, record)[1] for record in records}
     return Table(
         key=part,
         title=title,
@@ -179,16 +226,14 @@ def _facts(run: RunRecord, records: Sequence[EvaluationRecord], bits: int | None
             Row(
                 key=metric.key,
                 title=in_units(metric.title, run.method),
-                detail=in_units(metric.described(results[0]), run.method),
+                detail=in_units("; ".join(filter(None, (metric.described(newest), metric.norm))), run.method)
+                + arrow(metric.better),
                 term=metric.term,
                 group=in_units(metric.group, run.method),
                 is_baseline=metric.is_baseline,
-                cells=tuple(
-                    cell(measured, in_unit(metric.unit, measured), note=metric.norm)
-                    for measured in map(metric.measured, results)
-                ),
+                cells=tuple(value(metric, record) for record in records),
             )
-            for metric, _ in measured_in(results[0])
+            for metric, _ in measured_in(newest)
             if metric.section == part
         ),
         axis=None,

@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.automatic_labels import FEATURES
-from mxd.backend.queries.evaluations import loss_difference
+from mxd.backend.queries.evaluations import arrow, loss_difference
 from mxd.backend.queries.probes import BENCHMARK_METRIC
 from mxd.backend.queries.report_text import cell, method_title, plural, run_page, signed
 from mxd.backend.schemas.runs import Cell, Head, Row, Table
@@ -259,7 +259,7 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
         Row(
             key=question.key,
             title=question.title,
-            detail=f"{question.detail}\n{'↓ lower' if question.better == 'lower' else '↑ higher'} is better",
+            detail=question.detail + arrow(question.better),
             term=question.term,
             cells=tuple(_cell(question, found.get(name)) for name in titles),
         )

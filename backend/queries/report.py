@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.queries.evaluations import (
     FIGURE_HEIGHT,
+    arrow,
     evaluate_command,
     evaluations_of_run,
     faithfulness_sections,
@@ -43,8 +44,6 @@ from mxd.trainer.storage.run import runs_folder
 
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""
-
-ARROWS = {"lower": "↓ lower is better", "higher": "↑ higher is better"}
 
 
 def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Section, Section]:
@@ -113,7 +112,7 @@ def _table(compared: Sequence[Compared]) -> Table:
         Row(
             key=metric.key,
             title=metric.title,
-            detail=str(metric.description) + (f"\n{ARROWS[metric.better]}" if metric.better else ""),
+            detail=str(metric.description) + arrow(metric.better),
             term=metric.term,
             cells=tuple(cell(one.metrics.get(metric.key), form, is_best=one is best) for one in compared),
         )

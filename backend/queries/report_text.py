@@ -53,10 +53,13 @@ def cell(
     if measured is None or value is None:
         return None
     low, high = measured.get("low"), measured.get("high")
-    interval = ""
-    if low is not None and high is not None and form(low) != form(high):
-        interval = f"{form(low).removesuffix('%').rstrip()} to {form(high)}"
+    interval = span(low, high, form) if low is not None and high is not None and form(low) != form(high) else ""
     return Cell(value=value, low=low, high=high, text=form(value), interval=interval, is_best=is_best, note=note)
+
+
+def span(low: float, high: float, form: Format) -> str:
+    """Return the ends of a range in one unit, or the one value that both are."""
+    return form(high) if form(low) == form(high) else f"{form(low).removesuffix('%').rstrip()} to {form(high)}"
 
 
 def plural(number: int, noun: str) -> str:

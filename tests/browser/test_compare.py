@@ -195,6 +195,9 @@ def shuffled(site: Site) -> Iterator[None]:
 @pytest.mark.usefixtures("shuffled")
 def test_experts_of_a_shuffled_copy_are_matched(page: Page) -> None:
     page.goto("/runs")
+    page.get_by_role("row", name=re.compile(f"^{RUN} ")).get_by_role("cell", name="MxD").click()
+    expect(page).to_have_url(re.compile(f"/runs/{RUN}$"))
+    page.go_back()
     page.get_by_role("link", name="Compare the runs of layer 3").click()
     expect(page).to_have_url(re.compile("/evaluate"))
     page.get_by_role("link", name="Compare", exact=True).click()

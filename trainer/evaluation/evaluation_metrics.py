@@ -174,7 +174,6 @@ FAITHFULNESS = _section(
                 headings=("ΔCE", "95 %"),
                 form="+.4f",
                 compares_runs=True,
-                norm="good: near 0",
             ),
             Metric(
                 "perplexity_ratio",
@@ -184,7 +183,6 @@ FAITHFULNESS = _section(
                 "loss",
                 value=lambda result: {end: math.exp(nats) for end, nats in result["loss_increase"].items()},
                 better="lower",
-                norm="good: near 1",
             ),
             Metric(
                 "loss_increase_zeroed",
@@ -227,7 +225,6 @@ FAITHFULNESS = _section(
                     "share",
                     f"1 minus the loss increase divided by that of {kind} ablation",
                     better="higher",
-                    norm="good: near 100 %",
                     term="loss_recovered",
                     headings=("recovered",) if kind == "mean" else (),
                     form=".1%",
@@ -246,7 +243,6 @@ FAITHFULNESS = _section(
                 f"{ABOVE_ALL}",
                 term="routing_share",
                 headings=("routing",),
-                norm="good: near 100 %",
                 form=".2f",
                 limit=0.5,
             ),
@@ -258,7 +254,6 @@ FAITHFULNESS = _section(
                 f"mean-ablating the MLP; {ABOVE_ALL}",
                 term="strict_routing_share",
                 headings=("strict",),
-                norm="good: near 100 %",
                 form=".2f",
                 compares_runs=True,
                 limit=0.5,
@@ -286,7 +281,6 @@ FAITHFULNESS = _section(
                 term="kl",
                 headings=("KL",),
                 compares_runs=True,
-                norm="good: near 0",
             ),
             Metric(
                 "agreement",
@@ -295,7 +289,6 @@ FAITHFULNESS = _section(
                 "share of tokens with the same most probable next token",
                 better="higher",
                 term="top1_agreement",
-                norm="good: near 100 %",
             ),
         ),
         "Same greedy continuation": (
@@ -325,7 +318,6 @@ FAITHFULNESS = _section(
                 term="variance_explained",
                 headings=("explained",),
                 form=".1%",
-                norm="good: near 100 %",
             ),
             Metric(
                 "normalized_mse",
@@ -336,7 +328,6 @@ FAITHFULNESS = _section(
                 term="normalised_mse",
                 headings=("norm. MSE",),
                 compares_runs=True,
-                norm="good: near 0",
             ),
             Metric(
                 "paper_error",
@@ -394,7 +385,6 @@ HEALTH = _section(
                 headings=("inactive",),
                 form=".0%",
                 limit=0.5,
-                norm="good: near 0",
             ),
             Metric(
                 "effective_experts",
@@ -419,7 +409,6 @@ HEALTH = _section(
                 "plain",
                 "inequality of use: 0 if all experts are used equally, 1 if one has all activations",
                 value=_at("health", "load", "gini"),
-                norm="good: near 0",
             ),
             Metric(
                 "max_density",

@@ -53,7 +53,7 @@ from mxd.trainer.evaluation.evaluation_metrics import METRICS
 from mxd.trainer.evaluation.probing import probe
 from mxd.trainer.evaluation.steering import evaluate_steering
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from mxd.trainer.storage.database.tables import EvaluationRecord, MeasurementRecord, ProbeRecord, RunRecord
+from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MeasurementRecord, ProbeRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.bootstrap import Interval
@@ -164,6 +164,25 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     for key in ("verdict", "health", "faithfulness", "frontier"):
         missing = next(one for one in chapter(seen, "bare", key) if one["figure"] is None)
         assert "mxd evaluate bare --dataset" in missing["commands"][0]
+
+
+def test_metrics_are_beside_those_of_other_runs_and_dead_beside_inactive(copy: Copy) -> None:
+    with writing(copy.database) as session:
+        first = find_run(session, "first")
+        counts = {"tokens": 9000, "active_experts": first.num_experts - 2, "context_length": 16, "examples": 0}
+        index = {"text": "held out", "seed": 0, "normalized_mse": 0.5, "created_at": first.started_at}
+        session.add(IndexRecord(run_id=first.id, **counts, **index))
+        share = f"{2 / first.num_experts:.1%}".replace("%", "\N{NO-BREAK SPACE}%")
+    inactive = {
+        name: rows(copy.client, name, "health")["dead_share"]["cells"][0] for name in ("first", "second", "batch")
+    }
+    own, *others = (float(cell["text"][:-2]) for cell in inactive.values())
+    low, high = sorted(others)
+    assert inactive["first"]["note"][:-2] == f"others {low}" + f" to {high}" * (low != high)
+    (section,) = chapter(copy.client, "first", "health")
+    assert "Others: 2 runs of layer 1 on the same text." in section["intro"][0]
+    assert f"({own}\N{NO-BREAK SPACE}%) are inactive: on none of these 320 tokens" in section["intro"][1]
+    assert section["intro"][1].endswith(f" 2 ({share}) are dead: active on none of 9,000 indexed tokens.")
 
 
 def test_a_key_of_a_report_has_one_meaning() -> None:

@@ -80,7 +80,7 @@ function MetricTitle({ head }: { readonly head: Head }) {
       <Title head={head} />
       {better !== undefined && (
         <span className="dim" title={better}>
-          {` ${better[0] ?? ""}`}
+          {`\u00a0${better[0] ?? ""}`}
           <span className="sr">{better.slice(1)}</span>
         </span>
       )}

@@ -7,7 +7,7 @@ import { figureQuery, reportQuery } from "@/api/queries";
 import type { FigureName, RunSummary } from "@/api/types";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
-import { inUnits, shortSource } from "@/components/runs/run-labels";
+import { inUnits } from "@/components/runs/run-labels";
 import { Described, LinkedText, Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copy-button";
 import { PaneHead } from "@/components/ui/pane-head";
@@ -24,7 +24,7 @@ export function Faithfulness({ run }: { readonly run: string }) {
   // The run is first if it was evaluated.
   const isEvaluated = table?.columns[0]?.key === run;
   return (
-    <section className="pane settings">
+    <section className="pane">
       <PaneHead title="Faithfulness">
         {table !== undefined && table.columns.length > 1 && (
           <Link className="link" to={pageLinks(run).page("evaluate")}>
@@ -47,8 +47,8 @@ export function Faithfulness({ run }: { readonly run: string }) {
           <p className="verdict">{verdict.verdict}</p>
           <dl className="main-results">
             {table.rows.map(({ key, title, detail, cells: [own] }) => {
-              // The verdict has the first one.
-              if (own === undefined || own === null || verdict.verdict.includes(own.interval)) return null;
+              // The verdict has the first one, and the health below the last one.
+              if (!own || verdict.verdict.includes(own.interval) || key === "dead_in_index") return null;
               const [description = "", better = ""] = detail.split("\n");
               return (
                 <div key={key}>
@@ -86,10 +86,11 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
   return (
     <div className="health-figures big-figures">
       {dead !== null && (
-        <div title={`Active on none of ${formatCount(run.indexed_tokens ?? 0)} indexed tokens`}>
+        <div>
           <b>{formatPercent(dead / run.num_experts, 1)} %</b>
           <span>
-            <Term id="dead_share">dead</Term>: {formatCount(dead)} of {formatCount(run.num_experts)}
+            <Term id="dead_share">dead</Term>: {formatCount(dead)} of {formatCount(run.num_experts)} are active on none
+            of {formatCount(run.indexed_tokens ?? 0)} indexed tokens
           </span>
         </div>
       )}
@@ -97,12 +98,14 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
         <>
           <div>
             <b>{formatFixed(metric.l0, 1)}</b>
-            <Term id="l0">active per token</Term>
+            <span>
+              <Term id="l0">active per token</Term>, mean of the last training tokens
+            </span>
           </div>
-          <div title={`Of the last training tokens, ${shortSource(run.text)}`}>
+          <div>
             <b>{formatPercent(metric.max_density, 1)} %</b>
             <span>
-              highest <Term id="density">density</Term>
+              highest <Term id="density">density</Term>, on the last training tokens
             </span>
           </div>
           {metric.max_density > MOST_TOKENS && (
@@ -135,7 +138,7 @@ export function RunFigure({ run, name, height }: RunFigureProps) {
 export function Health({ run }: { readonly run: RunSummary }) {
   const isIndexed = run.indexed_tokens !== null;
   return (
-    <section className="pane">
+    <section className="pane run-part">
       <PaneHead title="Expert health">
         {run.held_out !== null && (
           <Link className="link" to={pageLinks(run.name).page("evaluate")}>

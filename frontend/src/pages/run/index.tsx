@@ -222,7 +222,7 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
         {run.status !== "finished" && <Progress run={run} />}
       </section>
       <RunFacts run={run} />
-      {run.status === "finished" && <NextPages run={run} />}
+      <NextPages run={run} />
       <Resume detail={detail} />
     </>
   );
@@ -245,7 +245,7 @@ function Steering({ run }: { readonly run: RunSummary }) {
       </details>
     );
   return (
-    <section className="pane run-steering">
+    <section className="pane run-part">
       <PaneHead
         title="Steering"
         note={inUnits("do experts change texts more than random experts and random directions?", run)}
@@ -261,9 +261,8 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
   return (
     <>
       <RunHead detail={detail} />
-      <Faithfulness run={detail.run.name} />
-      {detail.run.status !== "finished" && <NextPages run={detail.run} />}
       <div className="run-grid">
+        <Faithfulness run={detail.run.name} />
         <Curves
           detail={detail}
           curve={params.curve}
@@ -281,8 +280,8 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
             />
           )}
         </Curves>
-        <Health run={detail.run} />
       </div>
+      <Health run={detail.run} />
       <Steering run={detail.run} />
       <Settings detail={detail} />
     </>

@@ -1,5 +1,6 @@
 /** Table of runs, grouped by the MLP that they replace or sorted by a column. */
 
+import type { MouseEvent } from "react";
 import { Link } from "react-router";
 
 import type { RunStatus, RunSummary } from "@/api/types";
@@ -238,10 +239,15 @@ interface RunRowProps {
 
 function RunRow({ run, runs, now, withModel }: RunRowProps) {
   const links = usePageLinks();
+  /** The link opens on a click anywhere in the row, unless text is being selected. */
+  const openRun = ({ target, currentTarget, nativeEvent }: MouseEvent<HTMLTableRowElement>) => {
+    if ((target as Element).closest("a") !== null || getSelection()?.isCollapsed === false) return;
+    currentTarget.querySelector("a")?.dispatchEvent(new window.MouseEvent("click", nativeEvent));
+  };
   const win = (key: Sort) => (isBest(run, key, runs) ? " r-best" : "");
   const { last_metric: metric, held_out: heldOut } = run;
   return (
-    <tr>
+    <tr className="r-run" onClick={openRun}>
       <td className="r-name">
         <Link className="mono" to={links.run(run.name)}>
           {run.name}
