@@ -8,14 +8,10 @@ import type { SnapshotRequest } from "@/api/types";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Icon } from "@/components/ui/icon";
 import { saveFile } from "@/lib/browser/save-file";
+import { resolvedTheme } from "@/lib/browser/stores";
 
 const WIDTH = 1200;
 const HEIGHT = 630;
-
-function isDark(): boolean {
-  const { theme } = document.documentElement.dataset;
-  return theme === undefined ? window.matchMedia("(prefers-color-scheme: dark)").matches : theme === "dark";
-}
 
 /** Draws the snapshot's own HTML inside an SVG. The snapshot loads nothing, so the canvas may be read. */
 async function snapshotCard(html: string): Promise<Blob> {
@@ -24,7 +20,7 @@ async function snapshotCard(html: string): Promise<Blob> {
   const style = page.querySelector("style");
   if (card === null || style === null) throw new Error("The snapshot has no content.");
   card.classList.add("card");
-  card.style.colorScheme = isDark() ? "dark" : "light";
+  card.style.colorScheme = resolvedTheme();
   card.prepend(style);
   const content = new XMLSerializer().serializeToString(card);
   const size = `width="${WIDTH}" height="${HEIGHT}"`;

@@ -1,8 +1,8 @@
-/** Labels of runs: methods, layers, K and statuses. */
+/** Labels of runs: methods, layers and K. */
 
 import { ListBoxItem } from "react-aria-components";
 
-import type { RunStatus, RunSummary } from "@/api/types";
+import type { RunSummary } from "@/api/types";
 
 const METHODS: Readonly<Record<string, string>> = {
   mxd: "MxD",
@@ -47,17 +47,6 @@ export function activeK(run: Pick<RunSummary, "k" | "min_k" | "has_top_k">): str
   const { k, min_k: smallest, has_top_k: hasTopK } = run;
   if (!hasTopK) return "by threshold";
   return smallest === null || smallest === k ? String(k) : `${smallest} to ${k}`;
-}
-
-const STATUSES: Readonly<Record<RunStatus, string>> = {
-  training: "Training",
-  stopped: "Stopped",
-  finished: "Finished",
-  failed: "Failed",
-};
-
-export function statusName(status: RunStatus): string {
-  return STATUSES[status];
 }
 
 /** False for imported runs whose format does not record the number of training tokens. */

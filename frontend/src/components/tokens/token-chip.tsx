@@ -3,7 +3,7 @@
 import { Fragment, type ReactNode } from "react";
 
 import type { ExpertEffect, TokenEvent } from "@/api/types";
-import { formatCount, formatFixed, formatProbability, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatShare, formatSigned } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { boundaryName, isBoundary, visibleParts, visibleText } from "@/lib/text/token-text";
 
@@ -143,7 +143,7 @@ export function StreamTip({ token }: { readonly token: TokenEvent }) {
                 ({ id, text, probability }) => (
                   <tr key={id} className={id === token.id ? "chosen" : ""}>
                     <td className="mono">{visibleText(text)}</td>
-                    <td className="num">{formatProbability(probability)}</td>
+                    <td className="num">{formatShare(probability, 1)}</td>
                   </tr>
                 ),
               )}
@@ -153,7 +153,7 @@ export function StreamTip({ token }: { readonly token: TokenEvent }) {
       </div>
       <TipFacts
         facts={[
-          [`Probability, ${token.variant}`, `${formatProbability(token.probability)} %`],
+          [`Probability, ${token.variant}`, `${formatShare(token.probability, 1)} %`],
           ["KL between variants", `${formatFixed(token.kl, 3)} nats`],
         ]}
       />

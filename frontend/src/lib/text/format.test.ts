@@ -21,8 +21,8 @@ describe("format", () => {
     expect(f.formatShare(1e-6)).toBe("<0.001");
     expect(f.formatShare(1e-6, 0)).toBe("<1");
     expect(f.formatShare(0)).toBe("0.000");
-    expect(f.formatProbability(0.0004)).toBe("<0.1");
-    expect(f.formatProbability(0)).toBe("0.0");
+    expect(f.formatShare(0.0004, 1)).toBe("<0.1");
+    expect(f.formatShare(0, 1)).toBe("0.0");
   });
 
   it("shortens amounts", () => {

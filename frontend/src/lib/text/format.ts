@@ -72,12 +72,6 @@ export function formatAgo(then: string, now: number): string {
   return seconds < 5400 ? `${formatDuration(seconds)} ago` : `${Math.round(seconds / 3600)} h ago`;
 }
 
-/** A probability in percent with one decimal, `<0.1` if it would round to 0.0. */
-export function formatProbability(probability: number): string {
-  const percent = probability * 100;
-  return percent > 0 && percent < 0.05 ? "<0.1" : percent.toFixed(1);
-}
-
 /** In how many other runs an expert was found again: `1 of 2`, or a dash if it was not measured. */
 export function formatFoundAgain(row: {
   readonly recurrence: number | null;

@@ -5,14 +5,7 @@ import { Link } from "react-router";
 
 import type { RunStatus, RunSummary } from "@/api/types";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
-import {
-  activeK,
-  decisiveShare,
-  hasTokenCount,
-  methodName,
-  shortSource,
-  statusName,
-} from "@/components/runs/run-labels";
+import { activeK, decisiveShare, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
 import { type ChangeSorting, SortHeader, type Sorting } from "@/components/table/sort-header";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useNow } from "@/hooks/use-values";
@@ -114,7 +107,7 @@ export function mostRecovered(runs: readonly RunSummary[]) {
 export function StatusWord({ status }: { readonly status: RunStatus }) {
   return (
     <span className="status-word" data-status={status}>
-      {statusName(status)}
+      {status}
     </span>
   );
 }

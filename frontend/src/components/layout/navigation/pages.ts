@@ -61,17 +61,6 @@ export function placeOf(pathname: string): Place | null {
   return PLACES.find(({ views }) => views.some(({ page }) => page === section)) ?? null;
 }
 
-const PAGES_WITH_PROMPT: readonly PageName[] = [
-  "routing",
-  "layers",
-  "texts",
-  "circuits",
-  "steering",
-  "chat",
-  "strength",
-];
-export const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === page);
-
 /**
  * Remember the prompt of the current page. An empty prompt counts only once it was cleared on the page itself. A chat is
  * remembered by its page, once it is text.
@@ -95,6 +84,8 @@ const LEFT_OUT: readonly Readonly<Partial<Record<PageName, readonly string[]>>>[
   { routing: ["layers"], layers: [], texts: ["layers"], circuits: [] },
   { steering: ["turns"], chat: [], strength: [], sessions: [] },
 ];
+
+export const hasPrompt = (page: string) => page !== "sessions" && LEFT_OUT.some((views) => Object.hasOwn(views, page));
 
 /** Links between the views of a place keep their parameters; links to any page with a prompt carry the last one. */
 export function usePromptedLink(): (page: PageName) => string {

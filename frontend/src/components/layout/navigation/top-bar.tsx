@@ -116,6 +116,13 @@ function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
   const [isOpen, setOpen] = useState(false);
   const tourUrl = useTourUrl();
   const links = usePageLinks();
+  const entries = [
+    ["play", "Tour in six steps", tourUrl(1)],
+    ["note", "Tutorial", "/documentation/tutorial.html"],
+    ["list", "Documentation", "/documentation/index.html"],
+    ["book", "Glossary", links.page("glossary")],
+    ["code", "HTTP API", "/docs"],
+  ] as const;
   return (
     <DialogTrigger isOpen={isOpen} onOpenChange={setOpen}>
       <TriggerButton className="btn ghost icon" aria-label="Help and theme">
@@ -123,26 +130,12 @@ function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
       </TriggerButton>
       <Popover className="popover help-menu" placement="bottom end">
         <Dialog aria-label="Help and theme">
-          <Link to={tourUrl(1)} onClick={() => setOpen(false)}>
-            <Icon name="play" />
-            Tour in six steps
-          </Link>
-          <a href="/documentation/tutorial.html">
-            <Icon name="note" />
-            Tutorial
-          </a>
-          <a href="/documentation/index.html">
-            <Icon name="list" />
-            Documentation
-          </a>
-          <Link to={links.page("glossary")} onClick={() => setOpen(false)}>
-            <Icon name="book" />
-            Glossary
-          </Link>
-          <a href="/docs">
-            <Icon name="code" />
-            HTTP API
-          </a>
+          {entries.map(([icon, name, to]) => (
+            <Link key={to} to={to} reloadDocument={to.startsWith("/doc")} onClick={() => setOpen(false)}>
+              <Icon name={icon} />
+              {name}
+            </Link>
+          ))}
           <button
             type="button"
             onClick={() => {

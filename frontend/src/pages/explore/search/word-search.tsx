@@ -19,7 +19,7 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useExpertRowsOf } from "@/hooks/use-experts";
 import type { UrlState } from "@/hooks/use-url-state";
-import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
+import { formatCount, formatPlural, formatShare } from "@/lib/text/format";
 
 import { FoundTable, useParts } from "./found-table";
 import type { SEARCH_PARAMS } from "./passage-search";
@@ -97,7 +97,7 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
             ),
             isNumber: true,
             from: "tablet",
-            cell: ({ hit }) => hit.token_share !== null && formatProbability(hit.token_share),
+            cell: ({ hit }) => hit.token_share !== null && formatShare(hit.token_share, 1),
           },
           {
             key: "density",

@@ -29,7 +29,7 @@ import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-values";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatFixed, formatProbability } from "@/lib/text/format";
+import { formatFixed, formatShare } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
@@ -101,7 +101,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
         <>
           <b>
             {graph.label}, in the text
-            {likely !== undefined && <span className="num"> {formatProbability(likely.probability)} %</span>}
+            {likely !== undefined && <span className="num"> {formatShare(likely.probability, 1)} %</span>}
           </b>
           <Button size="small" onClick={() => onChange({ kind: "token", token: next.id }, null)}>
             Explain the next token, <TokenChip text={next.text} />
@@ -116,7 +116,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
           aria-pressed={id === token}
           onClick={() => onChange({ kind: "token", token: id })}
         >
-          <TokenChip text={text} /> <span className="num">{formatProbability(probability)} %</span>
+          <TokenChip text={text} /> <span className="num">{formatShare(probability, 1)} %</span>
         </Button>
       ))}
       {token !== null && next === null && <Contrast graph={graph} token={token} onChange={onChange} />}

@@ -20,7 +20,7 @@ import { Term } from "@/components/terms/term";
 import { Promoted, TokenChip, wordsFirst } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { GhostButton } from "@/components/ui/button";
-import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatPercent, formatShare, formatSigned } from "@/lib/text/format";
 import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
 
@@ -76,11 +76,11 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
               <td className="b">
                 <i className="bar-mark" style={bar(next.original)} />
               </td>
-              <td className="num">{formatProbability(next.original)}</td>
+              <td className="num">{formatShare(next.original, 1)}</td>
               <td className="b x">
                 <i className="bar-mark" style={bar(next.replaced)} />
               </td>
-              <td className="num">{formatProbability(next.replaced)}</td>
+              <td className="num">{formatShare(next.replaced, 1)}</td>
               <Change {...next} />
             </tr>
           ))}

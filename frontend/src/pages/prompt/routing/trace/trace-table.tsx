@@ -9,7 +9,7 @@ import { Promoted, wordsFirst } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
-import { formatFixed, formatPlural, formatProbability, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatPlural, formatShare, formatSigned } from "@/lib/text/format";
 import { type Edge, Edges } from "@/pages/prompt/edges";
 import { ExpertName } from "@/pages/prompt/expert-name";
 import { CellTip, ColumnTip, heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
@@ -216,7 +216,7 @@ function Head({ columns, layers, predicted, current }: TraceTableProps) {
                 ) : (
                   <>
                     <span className="block cut mono">{columnText(best.text)}</span>
-                    <span className="dim num">{formatProbability(best[by])} %</span>
+                    <span className="dim num">{formatShare(best[by], 1)} %</span>
                   </>
                 )}
               </td>

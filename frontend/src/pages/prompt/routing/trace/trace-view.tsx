@@ -17,7 +17,7 @@ import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { formatFixed, formatPlural, formatProbability } from "@/lib/text/format";
+import { formatFixed, formatPlural, formatShare } from "@/lib/text/format";
 import { ExpertName, FoundExpert } from "@/pages/prompt/expert-name";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { Filters, ReplacedKl, usePredictions } from "@/pages/prompt/routing/foot";
@@ -214,7 +214,7 @@ function Raised({
   const clear = told.filter(({ effect }, i) => (i === 0 ? effect >= MIN_EFFECT : effect <= -MIN_EFFECT));
   return (
     <>
-      Next token <TokenChip text={next.text} /> ({formatProbability(next.original)} %):{" "}
+      Next token <TokenChip text={next.text} /> ({formatShare(next.original, 1)} %):{" "}
       {clear.length === 0 ? "none of the" : "of the"} {formatPlural(all.length, "expert")} on{" "}
       <TokenChip text={token.text} />
       {clear.length === 0 && ` changes its logit by ${MIN_EFFECT} or more by itself`}
