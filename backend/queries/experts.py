@@ -19,6 +19,7 @@ from mxd.backend.schemas import experts as bodies
 from mxd.trainer.analysis.labelling.matching import label_matches
 from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
 from mxd.trainer.config import RecurrenceConfig
+from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
@@ -193,6 +194,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
         accuracy_interval=accuracy_interval(automatic[0].model_dump(), record.density) if automatic else None,
         recurrence=expert_recurrence(session, run, expert),
         ablation=expert_ablation(session, run, expert, vocabulary),
+        random_expert=next(iter(random_experts(column_values(session, run, ExpertRecord.density), expert)), None),
     )
 
 

@@ -199,6 +199,8 @@ class ExpertDetail(Schema):
     """Its matches in other runs; null if the run was not compared with others."""
     ablation: Ablation | None
     """Its effects, measured by ``mxd ablate``; null before it."""
+    random_expert: int | None
+    """Random active expert of similar density, as a control; null if there is none."""
 
 
 class Example(Schema):

@@ -14,6 +14,7 @@ from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.inference.results import (
     DoneEvent,
     StartEvent,
+    SteeringFigures,
     StrengthSweepDoneEvent,
     StrengthSweepProgressEvent,
     TokenEvent,
@@ -79,6 +80,12 @@ class SteeringTexts(Schema):
     steered: Texts
     kl_nats: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Mean KL divergence per token of the steered texts, in nats; null to leave it out."""
+    figures: SteeringFigures | None = None
+    """Effect and fluency of the steered texts; null if they were stopped or saved by an earlier version."""
+    control: Texts | None = None
+    """Texts with the same edits of random experts; null to leave them out."""
+    control_edits: Annotated[tuple[Edit, ...], Field(max_length=64)] = ()
+    """The edits of the control."""
 
 
 class SessionResult(SteeringTexts):
@@ -299,6 +306,8 @@ class SteeringSnapshot(SteeringTexts):
     kind: Literal["steering"]
     request: SteeringRequest
     """Settings of the generation."""
+    findings: Annotated[tuple[Annotated[str, StringConstraints(max_length=1000)], ...], Field(max_length=16)] = ()
+    """Sentences that the page shows about the texts, such as the side effects of the edits."""
 
 
 class CircuitSnapshot(Schema):

@@ -3,10 +3,11 @@
 The classes need no PyTorch, so that a server can describe them before it loads a language model.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Literal, Self
 
 from mxd.trainer.config import Edit, EditMode, SteeringConfig
@@ -18,6 +19,7 @@ from mxd.trainer.utils.snapshot import (
     Origin,
     Pair,
     Snapshot,
+    Table,
     Token,
     activation_shade,
     change_shade,
@@ -187,6 +189,79 @@ class TokenEvent(Documented):
     """Reason why the text ended with this token; null while it grows."""
     event: Literal["token"] = "token"
 
+    @property
+    def original_loss(self) -> float:
+        """Loss of the token without edits, in nats."""
+        return self.delta_log_probability * (self.variant == "steered") - math.log(max(self.probability, 1e-300))
+
+
+MAX_PERPLEXITY_RATIO = 2.0
+"""Largest perplexity, relative to the baseline texts', at which a text still counts as fluent."""
+REPEATED = 4
+"""Tokens of the sequences whose repetition is counted."""
+MAX_REPEATED_SHARE = 1 / 3
+"""Largest share of repeated sequences at which a text does not count as repetitive."""
+
+
+@dataclass(frozen=True)
+class SteeringFigures(Documented):
+    """Effect and fluency of the steered texts of a generation."""
+
+    texts: int
+    """Number of steered texts."""
+    kl: float
+    """KL divergence from the steered to the baseline next-token distribution, in nats per token of the texts."""
+    kl_error: float | None
+    """Standard error over the texts; null for a single one."""
+    perplexity_ratio: float
+    """Perplexity of the steered texts without edits, relative to the baseline texts'; high for broken text."""
+    perplexity_error: float | None
+    """Standard error of its natural logarithm over pairs of texts with one seed; null for a single pair."""
+    flaws: tuple[str, ...]
+    """What is wrong with each steered text that is not fluent or repeats itself; empty for the others."""
+
+    @classmethod
+    def of_tokens(cls, tokens: Iterable[TokenEvent]) -> Self | None:
+        """Measure the texts of a generation; None without texts of both variants."""
+        by_text: defaultdict[tuple[Variant, int], list[TokenEvent]] = defaultdict(list)
+        for token in tokens:
+            by_text[token.variant, token.sample].append(token)
+        samples = sorted({sample for _, sample in by_text})
+        pairs = [tuple(by_text[variant, sample] for variant in VARIANTS) for sample in samples]
+        if not pairs or not all(map(all, pairs)):
+            return None
+        original, steered = ([token for text in each for token in text] for each in zip(*pairs, strict=True))
+        baseline_loss, loss = (fmean(token.original_loss for token in each) for each in (original, steered))
+        changes = [fmean(t.original_loss for t in new) - fmean(t.original_loss for t in old) for old, new in pairs]
+        return cls(
+            texts=len(pairs),
+            kl=fmean(token.kl for token in steered),
+            kl_error=_error([fmean(token.kl for token in text) for _, text in pairs]),
+            perplexity_ratio=math.exp(min(loss - baseline_loss, 50.0)),
+            perplexity_error=_error(changes),
+            flaws=tuple(_flaw(old, new, baseline_loss) for old, new in pairs),
+        )
+
+
+def _error(values: Sequence[float]) -> float | None:
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+
+
+def _flaw(baseline: Sequence[TokenEvent], steered: Sequence[TokenEvent], baseline_loss: float) -> str:
+    ratio = math.exp(min(fmean(token.original_loss for token in steered) - baseline_loss, 50.0))
+    repeated, usual = (_repeated_share([token.id for token in text]) for text in (steered, baseline))
+    found = []
+    if ratio > MAX_PERPLEXITY_RATIO:
+        found.append(f"perplexity × {ratio:.1f} of the baseline's (fluent up to × {MAX_PERPLEXITY_RATIO:g})")
+    if repeated > MAX_REPEATED_SHARE:
+        found.append(f"{repeated:.0%} of its sequences of {REPEATED} tokens are repetitions (baseline {usual:.0%})")
+    return f"Probably nonsense: {' and '.join(found)}." if found else ""
+
+
+def _repeated_share(ids: Sequence[int]) -> float:
+    sequences = [tuple(ids[start : start + REPEATED]) for start in range(len(ids) - REPEATED + 1)]
+    return 1 - len(set(sequences)) / len(sequences) if sequences else 0.0
+
 
 @dataclass(frozen=True)
 class DoneEvent(Documented):
@@ -199,6 +274,8 @@ class DoneEvent(Documented):
     tokens: int
     """Number of new tokens of all texts."""
     seconds: float
+    figures: SteeringFigures | None = None
+    """Effect and fluency of the steered texts; null without baseline texts."""
     event: Literal["done"] = "done"
 
 
@@ -323,15 +400,21 @@ def steering_snapshot(
     texts: Sequence[Sequence[Changes]],
     origin: Origin,
     facts: Sequence[tuple[str, str]] = (),
+    control: Sequence[Edit] = (),
+    findings: Sequence[str] = (),
 ) -> Snapshot:
     """Snapshot of the baseline and the steered texts, each with its prompt. Tokens are shaded by the change of their
-    log-probability."""
-    named = []
-    for edit in edits:  # such as ``46 “food” +2`` or ``7 ablated``
-        name = f"{origin.named(edit.run or run, edit.expert)} {strength_text(edit.mode, edit.strength)}"
-        condition = str(edit).partition("@")[2]
-        named.append(f"{name} ({condition})" if condition else name)
-    title = f"Steered with {' and '.join(named)}" if named else "Baseline and steered text"
+    log-probability. ``texts`` may also have those of a ``control``. ``findings``: sentences about them."""
+
+    def named(edits: Sequence[Edit]) -> str:
+        names = []
+        for edit in edits:  # such as ``46 “food” +2`` or ``7 ablated``
+            name = f"{origin.named(edit.run or run, edit.expert)} {strength_text(edit.mode, edit.strength)}"
+            condition = str(edit).partition("@")[2]
+            names.append(f"{name} ({condition})" if condition else name)
+        return " and ".join(names)
+
+    title = f"Steered with {named(edits)}" if edits else "Baseline and steered text"
 
     def continued(prompt: str, text: Changes) -> list[Token]:
         shaded = ((piece, change_shade(change / SHADED_NATS), change) for piece, change in text)
@@ -340,9 +423,9 @@ def steering_snapshot(
         )
         return [Token(prompt, "prompt"), *tips]
 
-    names = ("Baseline", "Steered")
+    names = ("Baseline", "Steered", f"Control, random expert {named(control)}")
     pairs = [
-        Pair([(name, continued(prompt, text)) for name, prompt, text in zip(names, prompts, pair, strict=True)])
+        Pair([(name, continued(prompt, text)) for name, prompt, text in zip(names, prompts, pair, strict=False)])
         for pair in zip(*texts, strict=False)
     ]
     note = (
@@ -352,7 +435,8 @@ def steering_snapshot(
     modes = {edit.mode for edit in edits}
     note = " ".join([note, *(text for mode, text in UNITS.items() if mode in modes)])
     scale = ChangeScale("Δ log p, nats", SHADED_NATS)
-    return Snapshot(title, origin.titled(run), [scale, *pairs], facts, note, origin)
+    found = [Table(["Measured"], [[sentence] for sentence in findings])] if findings else []
+    return Snapshot(title, origin.titled(run), [*found, scale, *pairs], facts, note, origin)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from mxd.trainer.inference.results import (
     Reason,
     RoutedExpert,
     StartEvent,
+    SteeringFigures,
     SteeringStep,
     TokenEvent,
     Variant,
@@ -59,6 +60,7 @@ class _Text:
     reason: Reason | None = None
     watched: list[float] = field(default_factory=list)
     """Probability mass of the watched tokens at each new token."""
+    events: list[TokenEvent] = field(default_factory=list)
 
     @property
     def new_tokens(self) -> int:
@@ -185,7 +187,8 @@ class Steering:
             reasons = {text.variant: text.reason or "length" for text in self.texts if text.sample == 0}
             baseline, steered = (reasons.get(variant, "length") for variant in VARIANTS)
             tokens_written = sum(text.new_tokens for text in self.texts)
-            yield DoneEvent(baseline, steered, tokens_written, time.monotonic() - self._started)
+            figures = SteeringFigures.of_tokens(event for text in self.texts for event in text.events)
+            yield DoneEvent(baseline, steered, tokens_written, time.monotonic() - self._started, figures)
 
     def rows(self) -> list[SequenceState]:
         rows = [row for text in self.texts if not text.reason for row in (text.own, text.counterpart)]
@@ -216,7 +219,7 @@ class Steering:
         sign = 1 if text.variant == "steered" else -1
         position, piece = text.new_tokens, text.push(comparison.id, self.config.sampling, self._end_tokens)
         text.watched.append(comparison.watched)
-        return TokenEvent(
+        event = TokenEvent(
             variant=text.variant,
             sample=text.sample,
             position=position,
@@ -230,6 +233,8 @@ class Steering:
             experts=experts[:EXPERTS_SHOWN],
             reason=text.reason,
         )
+        text.events.append(event)
+        return event
 
 
 def steer(

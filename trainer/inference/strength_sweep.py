@@ -33,6 +33,7 @@ from mxd.trainer.config import EditMode, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
 from mxd.trainer.inference.results import (
+    MAX_PERPLEXITY_RATIO,
     ConceptScore,
     SteeringStep,
     StrengthSweepDoneEvent,
@@ -112,8 +113,6 @@ class Concept:
         return {token: texts[token] for token in top}
 
 
-MAX_PERPLEXITY_RATIO = 2.0
-"""Largest perplexity, relative to the baseline texts', at which a text still counts as fluent."""
 SMALLEST_DIFFERENCE = {"activation": 0.01, "promoted": 0.01}
 """Smallest difference of a concept score to the control's that counts as the concept: in units, or in probability."""
 STANDARD_ERRORS = 2
@@ -134,9 +133,8 @@ class _Texts:
     first: str = ""
 
     def add_token(self, token: TokenEvent) -> None:
-        own_log_probability = math.log(max(token.probability, 1e-300))
         self.kl.append(token.kl)
-        self.losses.append(token.delta_log_probability * (token.variant == "steered") - own_log_probability)
+        self.losses.append(token.original_loss)
         self.ids[token.sample] = (*self.ids.get(token.sample, ()), token.id)
         if token.sample == 0:
             self.first += token.text

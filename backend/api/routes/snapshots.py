@@ -136,19 +136,23 @@ async def _steering(services: Services, run: str, request: bodies.SteeringSnapsh
     own = {name: getattr(config, name) for name in SteeringConfig.model_fields}
     settings = SteeringConfig.model_validate({**own, "prompt": prompt})
     command = steer_command(run, settings)
-    edited = [(edit.run or run, edit.expert) for edit in config.edits]
+    edited = [(edit.run or run, edit.expert) for edit in (*config.edits, *request.control_edits)]
     experts = {name: {expert for other, expert in edited if other == name} for name, _ in edited}
     runs = list(dict.fromkeys([run, *experts]))
     await asyncio.to_thread(find_runs, services, runs)
     origin = await asyncio.to_thread(_origin, services, runs, experts, command, {"sampling": config.sampling.seed})
     texts = [
         [[(token.text, token.delta_log_probability) for token in text] for text in variant]
-        for variant in (request.baseline, request.steered)
+        for variant in (request.baseline, request.steered, request.control)
+        if variant is not None
     ]
-    kl = [] if request.kl_nats is None else [("KL", f"{request.kl_nats:.2f} nats per token")]
+    # The findings have it with its interval.
+    kl = [] if request.kl_nats is None or request.findings else [("KL", f"{request.kl_nats:.2f} nats per token")]
+    facts = [*kl, *steering_facts(settings)]
     # A chat is shown without the special tokens of its template, which only the command needs.
-    prompts = [_shown_turns(turns) or prompt for turns in (request.original_turns or config.turns, config.turns)]
-    return steering_snapshot(run, prompts, config.edits, texts, origin, [*kl, *steering_facts(settings)])
+    histories = (request.original_turns or config.turns, config.turns, config.turns)
+    prompts = [_shown_turns(turns) or prompt for turns in histories]
+    return steering_snapshot(run, prompts, config.edits, texts, origin, facts, request.control_edits, request.findings)
 
 
 def _shown_turns(turns: Sequence[Turn]) -> str:

@@ -25,11 +25,13 @@ from mxd.trainer.inference.results import (
     ConceptScore,
     DoneEvent,
     SteeredGeneration,
+    SteeringFigures,
     StrengthSweepDoneEvent,
     StrengthSweepPoint,
     StrengthSweepProgressEvent,
     StrengthSweepStep,
     TokenEvent,
+    Variant,
 )
 from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.inference.strength_sweep import (
@@ -126,10 +128,43 @@ def test_the_steered_variant_alone_is_the_same(world: World) -> None:
     run, edits = run_of(world), (Edit(expert=3, mode="add", strength=8),)
     sampling = Sampling(max_tokens=12, temperature=1.0, samples=2)
     config = SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling)
-    steps = [step for step in steer(world.language_model, run, config) if isinstance(step, TokenEvent)]
+    *events, done = steer(world.language_model, run, config)
+    steps = [step for step in events if isinstance(step, TokenEvent)]
     texts = ["".join(s.text for s in steps if (s.variant, s.sample) == ("steered", sample)) for sample in range(2)]
     alone = list(run_alone(world.language_model, Steering.prepare(world.language_model, [run], config).alone()))
     assert texts == ["".join(s.text for s in alone if getattr(s, "sample", None) == sample) for sample in range(2)]
+    assert isinstance(done, DoneEvent) and done.figures is not None
+    assert isinstance(alone[-1], DoneEvent) and alone[-1].figures is None, "it has no baseline"
+    kl = [fmean(s.kl for s in steps if (s.variant, s.sample) == ("steered", sample)) for sample in range(2)]
+    assert done.figures.kl_error == pytest.approx(abs(kl[0] - kl[1]) / 2)
+    assert done.figures.perplexity_ratio == pytest.approx(
+        _perplexity(steps, "steered") / _perplexity(steps, "baseline")
+    )
+
+
+def _perplexity(steps: Sequence[TokenEvent], variant: Variant) -> float:
+    """Of the model without edits; the change of a baseline token is edited minus original."""
+    own = [step for step in steps if step.variant == variant]
+    changes = [step.delta_log_probability if variant == "steered" else 0 for step in own]
+    return math.exp(-fmean(math.log(s.probability) - change for s, change in zip(own, changes, strict=True)))
+
+
+def test_nonsense_is_named() -> None:
+    def text(variant: Variant, ids: Sequence[int], probability: float) -> list[TokenEvent]:
+        return [
+            TokenEvent(variant, 0, at, token, "a", probability, 0.0, 0.1, (), (), (), None)
+            for at, token in enumerate(ids)
+        ]
+
+    def flaw(ids: Sequence[int], probability: float) -> str:
+        texts = [*text("baseline", range(40), 0.5), *text("steered", ids, probability)]
+        figures = SteeringFigures.of_tokens(texts)
+        assert figures is not None
+        return figures.flaws[0]
+
+    assert flaw(range(40), 0.3) == ""
+    assert "perplexity × 2.5 of the baseline's" in flaw(range(40), 0.2)
+    assert "95% of its sequences of 4 tokens are repetitions (baseline 0%)" in flaw([1, 2] * 20, 0.5)
 
 
 def test_units_are_read_from_the_run(world: World, tmp_path: Path) -> None:

@@ -16,28 +16,50 @@ interface CopyButtonProps extends Omit<ComponentProps<typeof Button>, "onClick">
 
 const SHOWN_MS = 2500;
 
+/** A text that the browser does not copy, as on pages without HTTPS: selected, to copy it by hand. */
+function CopyByHand({ text, onClose }: { readonly text: string; readonly onClose: () => void }) {
+  return (
+    <dialog
+      className="popover by-hand"
+      aria-label="Copy by hand"
+      ref={(dialog) => dialog?.showModal()}
+      onClose={onClose}
+    >
+      <p>The browser denies access to the clipboard. Copy the selected text with Ctrl+C or ⌘C.</p>
+      <textarea readOnly aria-label="Text to copy" value={text} onFocus={(event) => event.target.select()} />
+      <form method="dialog">
+        <Button type="submit">Close</Button>
+      </form>
+    </dialog>
+  );
+}
+
 export function CopyButton({ text, confirmation = "Copied", children, ...rest }: CopyButtonProps) {
-  const [state, setState] = useState<"idle" | "copied" | "refused">("idle");
+  const [isCopied, setCopied] = useState(false);
+  const [refused, setRefused] = useState<string | null>(null);
   useEffect(() => {
-    if (state === "idle") return undefined;
-    const timer = window.setTimeout(() => setState("idle"), SHOWN_MS);
+    if (!isCopied) return undefined;
+    const timer = window.setTimeout(() => setCopied(false), SHOWN_MS);
     return () => window.clearTimeout(timer);
-  }, [state]);
-  const copy = () => {
-    navigator.clipboard.writeText(text()).then(
-      () => setState("copied"),
-      () => setState("refused"),
-    );
+  }, [isCopied]);
+  const copy = async () => {
+    const copied = text();
+    try {
+      await navigator.clipboard.writeText(copied);
+      setCopied(true);
+    } catch {
+      setRefused(copied);
+    }
   };
-  const message = { idle: "", copied: confirmation, refused: "Could not copy" }[state];
   return (
     <>
-      <Button icon="copy" {...rest} {...(state === "copied" && { icon: "check" as const })} onClick={copy}>
-        {children !== undefined && state !== "idle" ? message : children}
+      <Button icon="copy" {...rest} {...(isCopied && { icon: "check" as const })} onClick={() => void copy()}>
+        {children !== undefined && isCopied ? confirmation : children}
       </Button>
       <span className="sr" role="status">
-        {message}
+        {isCopied && confirmation}
       </span>
+      {refused !== null && <CopyByHand text={refused} onClose={() => setRefused(null)} />}
     </>
   );
 }

@@ -223,6 +223,10 @@ def test_texts(live_client: TestClient) -> None:
     assert facts.items() >= wanted.items()
     assert 'Δ log p, nats −4 <i class="d4"></i>' in files["html"]
     assert "+1 adds the 99th percentile" in files["html"]
+    more = {"control": [[token]], "control_edits": ["9:add:2"], "findings": ["Side effects: KL 3.0 ± 1.3"]}
+    other = made(live_client, {"kind": "steering", "request": request, **texts, **more})
+    assert re.findall("<h2>(.*?)</h2>", other["html"]) == ["Baseline", "Steered", "Control, random expert 9 +2"]
+    assert all("Side effects: KL 3.0 ± 1.3" in other[name] for name in ("html", "markdown"))
     command = html.unescape(re.findall("<pre>(.*)</pre>", files["html"])[0])
     edits, flags = "--edit 3:add:2 --edit 5:ablate@first:2 --stop=. --stop=-x", "--max-tokens 64 --temperature 0.7"
     rest = "--top-p 0.95 --top-k 0 --repetition-penalty 1.1 --seed 7 --samples 1"

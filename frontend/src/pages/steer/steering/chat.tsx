@@ -165,7 +165,7 @@ export function ChatView({ run, state }: ChatViewProps) {
           {data.no_chat}
         </p>
       )}
-      <OpenedSession id={params.session} onClose={state.closeSession} />
+      <OpenedSession run={run.name} state={state} />
       {begun.length === 0 ? (
         <EmptyChat run={run} state={state} />
       ) : (

@@ -50,7 +50,7 @@ describe("the slider of an edit", () => {
     expect(describePrice(price(0.12, 0.85))).toMatch(/^Costly: changes other text about as much .*, and solves 5.0/);
     expect(describePrice(price(0.01, 0.9))).toContain("Cheap: changes other text less");
     expect([0.15, 0.2, 1.07].map((kl) => isCostly(price(kl, 0.9)))).toEqual([false, true, true]);
-    expect(describeCost(price(0.3, 0.85))).toBe("KL 3.0 × random, ability −5.0 points");
+    expect(describeCost(price(0.3, 0.85))).toBe("KL 3.0 ± 1.3 × random, ability −5.0 ± 2.0 points");
   });
 
   it("describes the strength as an activation", () => {

@@ -89,10 +89,14 @@ export function measureActivity(
 
 const timesRandom = ({ edits, random }: EditPrice) => formatFixed(edits.kl / Math.max(random.kl, 1e-6), 1);
 
-/** The price in figures: divergence on other text beside random experts', and solved items. */
+/** The price in figures, with two standard errors: divergence on other text beside random experts', and solved items. */
 export function describeCost(price: EditPrice): string {
-  const points = formatSigned(-100 * lostAbility(price), 1);
-  return `KL ${timesRandom(price)} × random, ability ${points} points`;
+  const { edits, random } = price;
+  const points = `${formatSigned(-100 * lostAbility(price), 1)} ± ${formatFixed(200 * price.ability_error, 1)}`;
+  // Both divergences are of the same tokens, so the error of their ratio is hardly larger.
+  const relative = Math.hypot(edits.kl_error / Math.max(edits.kl, 1e-6), random.kl_error / Math.max(random.kl, 1e-6));
+  const interval = formatFixed((2 * relative * edits.kl) / Math.max(random.kl, 1e-6), 1);
+  return `KL ${timesRandom(price)} ± ${interval} × random, ability ${points} points`;
 }
 
 /** From how many times the KL of random experts on an edit is costly. */

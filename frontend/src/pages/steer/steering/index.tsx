@@ -41,16 +41,18 @@ import {
 import {
   asReplies,
   bothReplies,
-  type Generation,
   type Generator,
   hasBothTexts,
   isRunning,
+  NO_GENERATION,
   shownTexts,
   storedGeneration,
   useGeneration,
   withOriginal,
 } from "./texts/generation";
+import { findings } from "./texts/findings";
 import { Streams } from "./texts/streams";
+import { useControl } from "./texts/use-control";
 import { usePrices } from "./use-prices";
 
 import "@/components/prompt/prompt.css";
@@ -110,8 +112,11 @@ function sideBySide(steered: Generator, original: Generator): Generator {
   return { ...steered, generation, stop: both("stop"), clear: both("clear") };
 }
 
-/** The texts that the open session keeps, while the address has its request; undefined while the session is loading. */
-function useStored(run: RunSummary, params: SteeringParams): Generation | null | undefined {
+/**
+ * The texts that the open session keeps, while the address has its request; undefined while the session is loading.
+ * Whether the address has another one.
+ */
+function useStored(run: RunSummary, params: SteeringParams) {
   const { data, isLoading } = useQuery(sessionQuery(params.session));
   const queries = useQueryClient();
   const stored = useMemo(() => (data?.result == null ? null : storedGeneration(data.result)), [data]);
@@ -119,12 +124,51 @@ function useStored(run: RunSummary, params: SteeringParams): Generation | null |
     if (data?.price == null) return;
     queries.setQueryData(priceQuery(run.name, requestEdits(data.edits).map(toHttpEdit)).queryKey, data.price);
   }, [data, queries, run.name]);
-  if (data === undefined) return isLoading ? undefined : null;
+  if (data === undefined) return { stored: isLoading ? undefined : null, result: null, isChanged: false };
   const saved = { ...params, ...requestToParams(data.steering) };
   const [own, shown] = [{ ...saved, k: effectiveK(run, saved.k) }, params].map((one) =>
     JSON.stringify([steeringRequest(one, []), formatEdits(one.edits)]),
   );
-  return own === shown ? stored : null;
+  const isChanged = own !== shown;
+  return { stored: isChanged ? null : stored, result: isChanged ? null : data.result, isChanged };
+}
+
+/** The texts of the page: those of the open session, or those that `begin` generates. */
+function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: readonly Edit[]) {
+  const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
+  const steeredGenerator = useGeneration(run.name);
+  const originalGenerator = useGeneration(run.name);
+  // Once the chats have diverged, the original model answers its own history, in a generation without edits.
+  const original = haveDiverged(params.turns) ? originalTurns(params.turns) : null;
+  const together = original === null ? steeredGenerator : sideBySide(steeredGenerator, originalGenerator);
+  const isIdle = together.generation.status === "idle";
+  const { stored, result, isChanged } = useStored(run, params);
+  const current = view === "chat" ? asReplies(together.generation) : together.generation;
+  const generation = isIdle && stored != null ? stored : current;
+  const key = JSON.stringify([request, original]);
+  const continued = JSON.stringify(paramsToPrompt(params));
+  const startedKey = useRef<string | null>(null);
+  const { control, end } = useControl(run, view === "text" ? edits : [], request, {
+    generation,
+    isDone: () => generation.status === "done" && startedKey.current === key,
+    stored: isIdle ? result : null,
+  });
+  /** What the page showed last, and the prompt that it continues. */
+  const last = useRef({ generation: NO_GENERATION, continued });
+  const begin = () => {
+    startedKey.current = key;
+    // Texts of another prompt say nothing about this one.
+    const shown = last.current.continued === continued ? last.current.generation : NO_GENERATION;
+    end(shown !== NO_GENERATION);
+    steeredGenerator.start(request, shown);
+    if (original !== null) originalGenerator.start({ ...request, edits: [], turns: [...original] }, shown);
+  };
+  const remember = () => {
+    if (generation.status !== "idle") last.current = { generation, continued };
+  };
+  const isBegun = () => !isIdle && startedKey.current === key;
+  const generator: Generator = { ...together, generation };
+  return { request, generator, control, original, isIdle, stored, isChanged, key, begin, isBegun, remember };
 }
 
 /** The page's state, and the generation that it starts. */
@@ -132,25 +176,10 @@ function useSteering(run: RunSummary, view: View) {
   const [urlParams, setParams] = useUrlState(STEERING_PARAMS);
   const params = useMemo(() => ({ ...urlParams, k: effectiveK(run, urlParams.k) }), [urlParams, run]);
   const { edits, replaceAll } = useSharedEdits();
-  const steeredGenerator = useGeneration(run.name);
-  const originalGenerator = useGeneration(run.name);
   const choose = (prompt: string) => setParams({ prompt, turns: [], ...NO_SELECTION }, "push");
   const draft = usePromptDraft(params.prompt, choose, null);
-  const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
-  // Once the chats have diverged, the original model answers its own history, in a generation without edits.
-  const original = haveDiverged(params.turns) ? originalTurns(params.turns) : null;
-  const together = original === null ? steeredGenerator : sideBySide(steeredGenerator, originalGenerator);
-  const isIdle = together.generation.status === "idle";
-  const stored = useStored(run, params);
-  const current = view === "chat" ? asReplies(together.generation) : together.generation;
-  const generator = { ...together, generation: isIdle && stored != null ? stored : current };
-  const key = JSON.stringify([request, original]);
-  const startedKey = useRef<string | null>(null);
-  const begin = () => {
-    startedKey.current = key;
-    steeredGenerator.start(request);
-    if (original !== null) originalGenerator.start({ ...request, edits: [], turns: [...original] });
-  };
+  const { request, generator, control, original, stored, begin, ...own } = useTexts(run, view, params, edits);
+  const { generation } = generator;
   const isRequested = useRef(false);
   useEffect(() => {
     // The sweep generates its own texts.
@@ -161,12 +190,13 @@ function useSteering(run: RunSummary, view: View) {
       return;
     }
     // The first texts wait for the Generate button if they are stored, or would be equal without edits.
-    const waits = isIdle && (edits.length === 0 || stored !== null) && !isRequested.current;
-    if (waits || (!isIdle && startedKey.current === key)) return;
+    const waits = own.isIdle && (edits.length === 0 || stored !== null) && !isRequested.current;
+    if (waits || own.isBegun()) return;
     isRequested.current = false;
     begin();
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
-  }, [key, view, stored === null]);
+  }, [own.key, view, stored === null]);
+  useEffect(() => own.remember());
   const generate = () => {
     isRequested.current = draft.text !== params.prompt;
     if (isRequested.current) draft.commit();
@@ -175,7 +205,7 @@ function useSteering(run: RunSummary, view: View) {
   /** Both chats continue with their own replies and the message. A message without a reply is replaced. */
   const send = (message: string) => {
     isRequested.current = true;
-    const begun = withReplies(params.turns, bothReplies(generator.generation));
+    const begun = withReplies(params.turns, bothReplies(generation));
     setParams({ turns: [...begun, { role: "user", text: message }], ...NO_SELECTION }, "push");
   };
   /** Its edits leave the tray with it. */
@@ -183,17 +213,22 @@ function useSteering(run: RunSummary, view: View) {
     setParams({ session: "" });
     replaceAll([]);
   };
+  const texts = hasBothTexts(generation) && !isRunning(generation) ? shownTexts(generation, original, control) : null;
   const streamProps = {
-    generation: generator.generation,
+    generation,
+    control,
     maxTokens: params.tokens,
     edits: edits.length,
-    costs: usePrices(run.name, [edits], generator.generation.status === "done" ? 0 : -1),
+    isSame: edits.length === 0 && original === null,
+    costs: usePrices(run.name, [edits], generation.status === "done" ? 0 : -1),
+    samples: params.samples,
+    onSamples: (samples: number) => setParams({ samples }),
     lock: params.lock,
     onLock: (lock: SteeringParams["lock"]) => setParams({ lock }),
     onGenerate: generate,
   };
   const actions = { setParams, replaceAll, closeSession, generate, send, choose };
-  return { params, edits, generator, draft, request, original, streamProps, ...actions };
+  return { params, edits, generator, draft, request, texts, isChanged: own.isChanged, streamProps, ...actions };
 }
 
 /** What the page's views share. */
@@ -231,7 +266,7 @@ interface SteeringProps {
 
 function Steering({ run, view, textsRef }: SteeringProps) {
   const state = useSteering(run, view);
-  const { params, edits, generator, draft, generate } = state;
+  const { params, edits, generator, draft, generate, texts } = state;
   const { generation } = generator;
   const prompt = paramsToPrompt(params);
   const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
@@ -239,8 +274,9 @@ function Steering({ run, view, textsRef }: SteeringProps) {
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
   const linkTo = usePromptedLink();
-  const texts = hasBothTexts(generation) && !isRunning(generation) ? shownTexts(generation, state.original) : null;
-  useShare(run.name, texts && (() => ({ kind: "steering", request: state.request, ...texts })));
+  const [price = null] = state.streamProps.costs.prices;
+  const found = findings(generation, state.streamProps.control, price);
+  useShare(run.name, texts && (() => ({ kind: "steering", request: state.request, ...texts, findings: found })));
   useEffect(() => {
     textsRef.current = texts;
   });

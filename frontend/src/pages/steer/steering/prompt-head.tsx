@@ -90,7 +90,7 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
           </div>
         </section>
       )}
-      <OpenedSession id={params.session} onClose={state.closeSession} />
+      <OpenedSession run={run.name} state={state} />
     </>
   );
 }

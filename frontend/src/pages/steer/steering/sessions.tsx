@@ -13,7 +13,7 @@ import { ExpertLabel, shownAutomatic } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
-import { Button, GhostButton, TriggerButton } from "@/components/ui/button";
+import { Button, GhostButton, LinkButton, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
@@ -24,6 +24,7 @@ import { formatPlural } from "@/lib/text/format";
 import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
 
 import { describeCost } from "./edit-notes";
+import type { SteeringPageState } from "./index";
 import { requestEdits } from "./steering-params";
 import { SCALE_LIMIT } from "./texts/streams";
 
@@ -241,6 +242,8 @@ interface SaveProps {
   /** Both texts; null before they are complete. */
   readonly texts: () => SessionResult | null;
   readonly onSaved: (id: string) => void;
+  /** Whether it is a changed session. */
+  readonly isAnother?: boolean;
 }
 
 function SaveForm({ run, request, texts, onSaved }: SaveProps) {
@@ -291,7 +294,9 @@ function SaveForm({ run, request, texts, onSaved }: SaveProps) {
 export function SaveSession(props: SaveProps) {
   return (
     <DialogTrigger>
-      <TriggerButton className="btn">Save session</TriggerButton>
+      <TriggerButton className={props.isAnother ? "btn sm" : "btn"}>
+        {props.isAnother ? "Save as a new session" : "Save session"}
+      </TriggerButton>
       <Popover className="popover" placement="bottom end">
         <Dialog aria-label="Save session">
           {({ close }) => (
@@ -309,17 +314,38 @@ export function SaveSession(props: SaveProps) {
   );
 }
 
-/** The open session, with warnings if its texts can no longer be reproduced. */
-export function OpenedSession({ id, onClose }: { readonly id: string; readonly onClose: () => void }) {
-  const { data, error } = useQuery(sessionQuery(id));
-  if (id === "") return null;
+interface OpenedProps {
+  readonly run: string;
+  readonly state: SteeringPageState;
+}
+
+/** The open session; what has changed since it was saved, and warnings if its texts can no longer be reproduced. */
+export function OpenedSession({ run, state }: OpenedProps) {
+  const { params, request, texts, isChanged, setParams } = state;
+  const { data, error } = useQuery(sessionQuery(params.session));
+  if (params.session === "") return null;
   return (
     <p className="row wrap opened-session" role="status">
       {error !== null && <span className="bad">{messageOf(error)}</span>}
       {data !== undefined && (
         <>
           Session <b>{data.name}</b>
-          <span className="dim">its edits are in the tray</span>
+          {isChanged ? (
+            <>
+              <span className="chip warn">changed</span>
+              <LinkButton size="small" to={sessionUrl(data.id)}>
+                Back to the saved one
+              </LinkButton>
+              <SaveSession
+                isAnother
+                {...{ run, request }}
+                texts={() => texts}
+                onSaved={(session) => setParams({ session })}
+              />
+            </>
+          ) : (
+            <span className="dim">as saved, its edits are in the tray</span>
+          )}
           {data.changed.map((sentence) => (
             <span key={sentence} className="bad">
               {sentence}
@@ -334,7 +360,7 @@ export function OpenedSession({ id, onClose }: { readonly id: string; readonly o
         icon="close"
         aria-label="Close session"
         title="Close the session and empty the tray"
-        onClick={onClose}
+        onClick={state.closeSession}
       />
     </p>
   );

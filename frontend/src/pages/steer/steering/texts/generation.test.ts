@@ -17,6 +17,7 @@ import {
   meanKl,
   NO_GENERATION,
   reduceEvents,
+  remainder,
   requested,
   shownTexts,
   stopped,
@@ -48,6 +49,7 @@ const DONE: DoneEvent = {
   baseline_reason: "end-of-text",
   steered_reason: "length",
   tokens: 3,
+  figures: null,
   seconds: 1,
 };
 
@@ -96,16 +98,20 @@ describe("a generation", () => {
     expect(state.steered.continuations.map(continuationText)).toEqual(["aa", "b"]);
   });
 
-  it("shows the old text until the first new token", () => {
-    const old = reduceEvents(requested(NO_GENERATION), [START, token("baseline", 0, "old"), DONE], 1);
+  it("shows the old text until new tokens take its place", () => {
+    const two = [token("baseline", 0, "old"), token("baseline", 1, " text")];
+    const old = reduceEvents(requested(NO_GENERATION), [START, ...two, DONE], 1);
     const waiting = requested(old);
     expect(waiting).toMatchObject({ status: "waiting", isOutdated: true, done: null });
-    expect(continuationText(waiting.baseline.continuations[0])).toBe("old");
+    expect(continuationText(waiting.baseline.continuations[0])).toBe("old text");
+    expect(expectedCharacters(waiting, "", 64)).toBe("old text".length);
     const started = reduceEvents(waiting, [START], 2);
-    expect(continuationText(started.baseline.continuations[0])).toBe("old");
+    expect(continuationText(started.baseline.continuations[0])).toBe("old text");
     const fresh = reduceEvents(started, [token("baseline", 0, "new")], 3);
     expect(fresh.isOutdated).toBe(false);
     expect(continuationText(fresh.baseline.continuations[0])).toBe("new");
+    expect(remainder(fresh, "baseline", 0)).toBe(" text");
+    expect(remainder(stopped(fresh), "baseline", 0)).toBe("");
   });
 
   it("keeps the text after a failure or stop", () => {
@@ -126,7 +132,13 @@ describe("a generation", () => {
 describe("the texts of a session", () => {
   it("is shown beside the baseline without being generated, and can be shared again", () => {
     const shown = (text: string) => [[{ id: 4, text, delta_log_probability: 1.5 }]];
-    const kept = { original_turns: [], baseline: shown(" It was"), steered: shown(" It may"), kl_nats: 0.5 };
+    const kept = {
+      original_turns: [],
+      baseline: shown(" It was"),
+      steered: shown(" It may"),
+      kl_nats: 0.5,
+      figures: null,
+    };
     const stored = storedGeneration(kept);
     expect(isRunning(stored)).toBe(false);
     expect(stored.steered.continuations[0]?.pieces).toEqual([{ index: 0, id: 4, text: " It may", value: 1.5 }]);
@@ -217,7 +229,6 @@ describe("the room for a text", () => {
     const tokens = [token("steered", 0, " Use"), token("steered", 1, " leaves."), token("steered", 2, " Then wait")];
     const finished = reduceEvents(requested(NO_GENERATION), [START, ...tokens, token("baseline", 0, " Boil"), DONE], 0);
     expect(bothReplies(asReplies(finished))).toEqual({ steered: "Use leaves.", original: "Boil" });
-    expect(asReplies(requested(finished)).steered.continuations).toEqual([]);
   });
 
   it.each([

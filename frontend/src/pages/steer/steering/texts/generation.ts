@@ -3,7 +3,17 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 
 import { messageOf, streamSteering } from "@/api/http";
-import type { DoneEvent, SessionResult, SteeringEvent, SteeringRequest, TokenEvent, Turn, Variant } from "@/api/types";
+import type {
+  DoneEvent,
+  SessionResult,
+  SteeringEvent,
+  SteeringFigures,
+  SteeringRequest,
+  TokenEvent,
+  Turn,
+  Variant,
+} from "@/api/types";
+import { type Edit, toHttpEdit } from "@/lib/edits/edits";
 import { formatFixed, formatPlural } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 
@@ -18,6 +28,8 @@ export interface VariantText {
   /** Arrival times of the first and last token in milliseconds. */
   readonly firstAt: number | null;
   readonly lastAt: number | null;
+  /** Texts of the request before. What is left of them is shown until new tokens take its place. */
+  readonly previous?: readonly Continuation[];
   /** Mean KL divergence per token that was stored with the texts, in nats. */
   readonly storedKl?: number | null;
 }
@@ -33,7 +45,15 @@ export interface Generation extends Readonly<Record<Variant, VariantText>> {
   readonly before: number | null;
   readonly maxTokens: number;
   readonly done: DoneEvent | null;
+  /** Effect and fluency of the complete texts. */
+  readonly figures: SteeringFigures | null;
   readonly failure: string | null;
+}
+
+/** The same edits of random experts, and the texts that they steer. */
+export interface Control {
+  readonly edits: readonly Edit[];
+  readonly generation: Generation;
 }
 
 const NO_TEXT: VariantText = { continuations: [], firstAt: null, lastAt: null };
@@ -44,13 +64,15 @@ export const NO_GENERATION: Generation = {
   before: null,
   maxTokens: 0,
   done: null,
+  figures: null,
   failure: null,
   baseline: NO_TEXT,
   steered: NO_TEXT,
 };
 
 /** The texts that a session keeps. */
-export function storedGeneration({ baseline, steered, kl_nats: storedKl = null }: SessionResult): Generation {
+export function storedGeneration({ baseline, steered, ...result }: SessionResult): Generation {
+  const { kl_nats: storedKl = null, figures = null } = result;
   const stored = (samples: SessionResult["steered"]): VariantText => ({
     ...NO_TEXT,
     continuations: samples.map((tokens) => ({
@@ -59,7 +81,7 @@ export function storedGeneration({ baseline, steered, kl_nats: storedKl = null }
     })),
     storedKl,
   });
-  return { ...NO_GENERATION, status: "stored", baseline: stored(baseline), steered: stored(steered) };
+  return { ...NO_GENERATION, status: "stored", figures, baseline: stored(baseline), steered: stored(steered) };
 }
 
 const EMPTY: Continuation = { tokens: [], pieces: [] };
@@ -77,7 +99,7 @@ function withTokens(text: VariantText, tokens: readonly TokenEvent[], at: number
   }
   const count = Math.max(text.continuations.length, ...[...grown.keys()].map((sample) => sample + 1));
   const continuations = Array.from({ length: count }, (_, i) => grown.get(i) ?? text.continuations[i] ?? EMPTY);
-  return { continuations, firstAt: text.firstAt ?? at, lastAt: at };
+  return { ...text, continuations, firstAt: text.firstAt ?? at, lastAt: at };
 }
 
 /** State after a new request. The old texts stay visible until new tokens arrive. */
@@ -86,7 +108,17 @@ export function requested(state: Generation): Generation {
 }
 
 function withoutOutdated(state: Generation): Generation {
-  return state.isOutdated ? { ...state, isOutdated: false, baseline: NO_TEXT, steered: NO_TEXT } : state;
+  if (!state.isOutdated) return state;
+  const fresh = (variant: Variant) => ({ ...NO_TEXT, previous: state[variant].continuations });
+  return { ...state, isOutdated: false, baseline: fresh("baseline"), steered: fresh("steered") };
+}
+
+/** What is left of a previous text while the new one is generated. */
+export function remainder(state: Generation, variant: Variant, sample: number): string {
+  const { continuations, previous } = state[variant];
+  if (!isRunning(state) || state.isOutdated) return "";
+  const pieces = previous?.[sample]?.pieces.slice(continuations[sample]?.pieces.length ?? 0) ?? [];
+  return pieces.map(({ text }) => text).join("");
 }
 
 function reduceStatus(state: Generation, event: Exclude<SteeringEvent, TokenEvent>): Generation {
@@ -96,7 +128,7 @@ function reduceStatus(state: Generation, event: Exclude<SteeringEvent, TokenEven
     case "start":
       return { ...state, status: "streaming", before: null, maxTokens: event.max_tokens };
     case "done":
-      return { ...withoutOutdated(state), status: "done", done: event };
+      return { ...withoutOutdated(state), status: "done", done: event, figures: event.figures };
     case "error":
       return failed(state, event.error.message);
   }
@@ -224,9 +256,12 @@ const CHARACTERS_PER_TOKEN = 4.5;
 
 /** Characters of a text and its prompt for which to leave room, so that what follows stays in place while it grows. */
 export function expectedCharacters(generation: Generation, prompt: string, maxTokens: number): number {
-  if (isRunning(generation)) return Math.round(prompt.length + CHARACTERS_PER_TOKEN * maxTokens);
-  const texts = [...generation.baseline.continuations, ...generation.steered.continuations];
-  return prompt.length + Math.max(0, ...texts.map((one) => continuationText(one).length));
+  const variants = [generation.baseline, generation.steered];
+  const lengths = (of: keyof Pick<VariantText, "continuations" | "previous">) =>
+    variants.flatMap(({ [of]: texts = [] }) => texts.map((one) => continuationText(one).length));
+  if (!isRunning(generation)) return prompt.length + Math.max(0, ...lengths("continuations"));
+  const earlier = lengths(generation.isOutdated ? "continuations" : "previous");
+  return Math.round(prompt.length + (earlier.length > 0 ? Math.max(...earlier) : CHARACTERS_PER_TOKEN * maxTokens));
 }
 
 /** Everything up to the last end of a sentence, or of a list's item before another. An item's number ends no sentence. */
@@ -252,7 +287,6 @@ function wholeSentences(tokens: readonly TokenEvent[]): number {
 /** A chat's replies: whole sentences, without the token that ends a reply, and nothing of the turn before. */
 export function asReplies(state: Generation): Generation {
   const reply = (variant: Variant) => {
-    if (state.isOutdated) return NO_TEXT;
     const text = shortened(state[variant], (all) => all.filter(({ reason }) => reason !== "end-of-text").length);
     return state.done?.[`${variant}_reason`] === "length" ? shortened(text, wholeSentences) : text;
   };
@@ -287,19 +321,29 @@ export function withOriginal(steered: Generation, original: Generation): Generat
 }
 
 /** True if both variants have begun to answer the present request. */
-export const hasBothTexts = ({ baseline, steered, isOutdated }: Generation): boolean =>
+export const hasBothTexts = ({ baseline, steered, isOutdated }: Generation) =>
   !isOutdated && baseline.continuations.length > 0 && steered.continuations.length > 0;
 
-/** The texts as they are, and the turns of the original model's own chat. */
-export function shownTexts(generation: Generation, original: readonly Turn[] | null = null): SessionResult {
-  const of = (variant: Variant) =>
-    generation[variant].continuations.map(({ tokens, pieces }) =>
+/** The texts as they are, those of the control, and the turns of the original model's own chat. */
+export function shownTexts(
+  generation: Generation,
+  original: readonly Turn[] | null = null,
+  control: Control | null = null,
+): SessionResult {
+  const of = ({ continuations }: VariantText) =>
+    continuations.map(({ tokens, pieces }) =>
       pieces.flatMap(({ id, text, value }, i) =>
         tokens[i]?.reason === "end-of-text" ? [] : [{ id, text, delta_log_probability: value ?? 0 }],
       ),
     );
-  const texts = { baseline: of("baseline"), steered: of("steered") };
-  return { original_turns: [...(original ?? [])], ...texts, kl_nats: meanKl(generation.steered) };
+  const texts = { baseline: of(generation.baseline), steered: of(generation.steered), figures: generation.figures };
+  const isComplete = control !== null && !isRunning(control.generation) && hasBothTexts(control.generation);
+  return {
+    original_turns: [...(original ?? [])],
+    ...texts,
+    kl_nats: meanKl(generation.steered),
+    ...(isComplete && { control: of(control.generation.steered), control_edits: control.edits.map(toHttpEdit) }),
+  };
 }
 
 /** Events within this interval are rendered together. */
@@ -337,11 +381,11 @@ export function useGeneration(run: string) {
   const [generation, setGeneration] = useState<Generation>(NO_GENERATION);
   const controllerRef = useRef<AbortController | null>(null);
   const start = useCallback(
-    (request: SteeringRequest) => {
+    (request: SteeringRequest, shown?: Generation) => {
       controllerRef.current?.abort();
       const controller = new AbortController();
       controllerRef.current = controller;
-      setGeneration(requested);
+      setGeneration((own) => requested(shown ?? own));
       void consumeStream(run, request, controller.signal, (change) => {
         if (controllerRef.current === controller) setGeneration(change);
       });

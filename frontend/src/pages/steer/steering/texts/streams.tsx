@@ -12,28 +12,30 @@ import { RampLegend } from "@/components/tokens/ramp-legend";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
 import { TokenStrip } from "@/components/tokens/token-text";
 import { CopyButton } from "@/components/ui/copy-button";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatFixed, formatPercent, formatPlural } from "@/lib/text/format";
+import { type Edit, describeEdit, editKey } from "@/lib/edits/edits";
+import { formatPercent, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
-import { describeCost, SMALL_KL } from "@/pages/steer/steering/edit-notes";
+import { describeCost } from "@/pages/steer/steering/edit-notes";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 import type { Prices } from "@/pages/steer/steering/use-prices";
 
+import { describeEffect, describeWords } from "./findings";
 import {
-  changedWords,
   type Continuation,
   continuationText,
+  type Control,
   describeProgress,
-  earlyEnd,
   expectedCharacters,
   type Generation,
   hasBothTexts,
   isGrowing,
   isRunning,
-  meanKl,
+  remainder,
 } from "./generation";
 
 /** End of the colour scale in nats. */
@@ -61,6 +63,10 @@ interface StreamPaneProps {
   readonly badge?: ReactNode;
   /** The turns of a chat before the text. Its replies are Markdown. */
   readonly history?: ReactNode;
+  /** Whether the text is the other one, since nothing is edited. */
+  readonly isSame?: boolean;
+  /** Whether random experts steer. */
+  readonly isControl?: boolean;
   readonly lock: SteeringLock | null;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
   readonly hovered: Hovered | null;
@@ -88,7 +94,7 @@ function useLockedTip({ variant, sample, continuation, lock, hovered }: TextProp
 }
 
 function ContinuationText(props: TextProps) {
-  const { variant, sample, continuation, generation, prompt, history, hovered, onHover, onLock } = props;
+  const { variant, sample, continuation, generation, prompt, history, hovered, isControl, onHover, onLock } = props;
   const { box, position } = useLockedTip(props);
   const { pieces, styles } =
     history === undefined ? { pieces: continuation.pieces, styles: [] } : markdownPieces(continuation.pieces);
@@ -97,7 +103,7 @@ function ContinuationText(props: TextProps) {
       <span className="dim">{markBoundaries(shownEnd(prompt))}</span>
       <TokenStrip
         className="stream-tokens"
-        label={`${NAMES[variant]} text`}
+        label={`${isControl ? "Control" : NAMES[variant]} text`}
         pieces={pieces}
         shade={({ value, index }) => `${divergingClass(value ?? 0, SCALE_LIMIT)} ${styles[index] ?? ""}`.trim()}
         peak={hovered?.sample === sample ? hovered.position : null}
@@ -107,13 +113,15 @@ function ContinuationText(props: TextProps) {
           return token === undefined ? <ChangeTip piece={piece} /> : <StreamTip token={token} />;
         }}
         onHover={(piece) => onHover(piece === null ? null : { sample, position: piece.index })}
-        onLock={({ index }) => onLock(index === position ? null : { variant, sample, position: index })}
+        onLock={({ index }) => !isControl && onLock(index === position ? null : { variant, sample, position: index })}
       />
       {isGrowing(generation, variant, sample) && <span className="stream-caret" aria-hidden="true" />}
+      <span className="stale">{remainder(generation, variant, sample)}</span>
     </div>
   );
 }
 
+const NO_TOKENS: Continuation = { tokens: [], pieces: [] };
 const NAMES: Readonly<Record<Variant, string>> = { baseline: "Baseline", steered: "Steered" };
 
 /** Text of about this length keeps the room of what is still to come. */
@@ -121,37 +129,57 @@ const roomFor = (characters: number) => `\n${"one of the ".repeat(Math.ceil(char
 
 /** The text of one variant while it is generated, each token shaded by its change in log-probability. */
 function StreamPane(props: StreamPaneProps) {
-  const { variant, generation, prompt, maxTokens, badge, history } = props;
-  const { continuations } = generation[variant];
+  const { variant, generation, prompt, maxTokens, badge, history, isSame = false, isControl = false } = props;
+  const { continuations, previous = [] } = generation[variant];
+  const name = isControl ? "Control" : NAMES[variant];
+  const count = Math.max(continuations.length, isRunning(generation) ? previous.length : 0);
+  const flaws = variant === "steered" ? generation.figures?.flaws : undefined;
+  const isUpdating = isRunning(generation) && (generation.isOutdated ? continuations : previous).length > 0;
   return (
-    <section className="stream-pane" aria-label={NAMES[variant]} aria-busy={isRunning(generation)}>
+    <section className="stream-pane" aria-label={name} aria-busy={isRunning(generation)}>
       <div className="row pane-h">
-        <h2>{NAMES[variant]}</h2>
+        <h2>{isControl ? <Term id="control_expert">Control</Term> : name}</h2>
         {badge}
-        {generation.isOutdated && continuations.length > 0 && <span className="chip warn">out of date</span>}
+        {isUpdating && !isSame && <span className="chip warn">updating</span>}
         <span className="grow" />
-        <span className="note num">
-          {isRunning(generation) && <i className="live" aria-hidden="true" />}
-          {describeProgress(generation, variant)}
-        </span>
-        <CopyButton
-          size="small"
-          variant="ghost"
-          aria-label={`Copy the ${variant} text`}
-          text={() => continuations.map((one) => prompt + continuationText(one)).join("\n\n---\n\n")}
-        />
+        {!isSame && (
+          <>
+            <span className="note num">
+              {isRunning(generation) && <i className="live" aria-hidden="true" />}
+              {describeProgress(generation, variant)}
+            </span>
+            <CopyButton
+              size="small"
+              variant="ghost"
+              aria-label={`Copy the ${name.toLowerCase()} text`}
+              text={() => continuations.map((one) => prompt + continuationText(one)).join("\n\n---\n\n")}
+            />
+          </>
+        )}
       </div>
-      {history}
-      <div
-        className="stream-texts"
-        data-room={
-          history === undefined ? roomFor(expectedCharacters(generation, shownEnd(prompt), maxTokens)) : undefined
-        }
-      >
-        {continuations.map((continuation, sample) => (
-          <ContinuationText key={sample} {...props} sample={sample} continuation={continuation} />
-        ))}
-      </div>
+      {isSame ? (
+        <p className="ink2">
+          The tray is empty, so the steered text is the baseline, and one text is generated. Add an expert to the tray
+          to steer it.
+        </p>
+      ) : (
+        <>
+          {history}
+          <div
+            className="stream-texts"
+            data-room={
+              history === undefined ? roomFor(expectedCharacters(generation, shownEnd(prompt), maxTokens)) : undefined
+            }
+          >
+            {Array.from({ length: count }, (_, sample) => (
+              <div key={sample} className="stream-sample">
+                <ContinuationText {...props} sample={sample} continuation={continuations[sample] ?? NO_TOKENS} />
+                {flaws?.[sample] && <p className="card-note warn">{flaws[sample]}</p>}
+              </div>
+            ))}
+          </div>
+        </>
+      )}
     </section>
   );
 }
@@ -161,8 +189,15 @@ interface StreamsProps {
   readonly prompt: string;
   /** Tokens that were asked for. */
   readonly maxTokens: number;
+  /** The texts steered by random experts; null if they are unknown. */
+  readonly control: Control | null;
+  /** Texts per variant. */
+  readonly samples: number;
+  readonly onSamples: (samples: number) => void;
   /** Number of edits of the steered text. */
   readonly edits: number;
+  /** Whether both texts are the same, since nothing is edited. */
+  readonly isSame: boolean;
   /** Their side effects. */
   readonly costs: Prices;
   readonly lock: SteeringLock | null;
@@ -199,25 +234,23 @@ function useChatEnd({ baseline, steered, status }: Generation, isChat: boolean) 
   return { ref: box, onScroll };
 }
 
-const quoted = (words: readonly string[]) => words.map((word) => `“${word}”`).join(", ");
-
 /** The verdict: the words that the edits gained and lost, how far the texts are apart, and what the edits cost elsewhere. */
-function Finding({ generation, edits, costs }: Pick<StreamsProps, "generation" | "edits" | "costs">) {
-  const kl = meanKl(generation.steered);
-  if (kl === null || generation.isOutdated) return <p className="finding">&nbsp;</p>;
-  const [gained, lost] = [changedWords(generation.steered, 1), changedWords(generation.baseline, -1).slice(0, 1)];
+function Finding({ generation, control, costs }: Pick<StreamsProps, "generation" | "control" | "costs">) {
+  const effect = describeEffect(generation, control);
+  if (generation.isOutdated && effect !== null)
+    return <p className="finding dim">Updating. Grey text has the previous settings, until new tokens replace it.</p>;
+  if (effect === null) return <p className="finding">&nbsp;</p>;
+  const words = describeWords(generation);
   const [price = null] = costs.prices;
   const { done = 0, total = 0 } = costs.progress ?? {};
   return (
     <p className="finding">
-      {gained.length > 0 && (
+      {words !== null && (
         <>
-          <b>{quoted(gained)}</b> gained{lost.length > 0 && <>, {quoted(lost)} lost</>};{" "}
+          <b>{words.gained}</b> gained{words.lost};{" "}
         </>
       )}
-      <Term id="kl">KL</Term> {formatFixed(kl, 2)}
-      {edits > 0 && kl < SMALL_KL && ", a small effect"}
-      {earlyEnd(generation)}
+      <Term id="kl">KL</Term> {effect}
       {price !== null && `; side effects: ${describeCost(price)}`}
       {price === null && costs.working !== -1 && (
         <span className="dim">; side effects: measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
@@ -226,8 +259,44 @@ function Finding({ generation, edits, costs }: Pick<StreamsProps, "generation" |
   );
 }
 
+/** Texts per variant that the page offers. The settings accept any number. */
+const SAMPLES = { 1: "1", 3: "3", 5: "5" };
+
+/** What the colours say, and how many texts there are. */
+function Legend({ samples, onSamples, history }: Pick<StreamsProps, "samples" | "onSamples" | "history">) {
+  return (
+    <div className="row wrap dim stream-legend">
+      <RampLegend kind="diverging" low={`Δ log p, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
+      <span>
+        Colour: the log-probability of a token with the edits minus without. Purple is suppressed, green promoted.
+      </span>
+      {history === undefined && (
+        <>
+          <span className="grow" />
+          Texts per variant
+          <SegmentedControl
+            label="Texts per variant"
+            value={String(samples)}
+            onChange={(chosen) => onSamples(Number(chosen))}
+            segments={segmentsOf<string>(SAMPLES)}
+          />
+        </>
+      )}
+    </div>
+  );
+}
+
+/** The random experts of the control, with their edits. */
+function ControlBadge({ edits }: { readonly edits: readonly Edit[] }) {
+  return (
+    <span className="chip mono" title={`The same ${formatPlural(edits.length, "edit")} of random experts`}>
+      {edits.map((edit) => `${editKey(edit)} ${describeEdit(edit)}`).join(", ")}
+    </span>
+  );
+}
+
 export function Streams(props: StreamsProps) {
-  const { generation, prompt, maxTokens, edits, costs, lock, onLock, onGenerate, history } = props;
+  const { generation, control, prompt, maxTokens, edits, isSame, lock, onLock, onGenerate, history } = props;
   const [hovered, setHovered] = useState<Hovered | null>(null);
   useShortcut("release", () => onLock(null), lock !== null);
   const scrolled = useChatEnd(generation, history !== undefined);
@@ -237,9 +306,9 @@ export function Streams(props: StreamsProps) {
       {generation.failure !== null && <Failed failure={generation.failure} onRetry={onGenerate} />}
       {(generation.failure === null || hasBothTexts(generation)) && (
         <>
-          <div className="row wrap stream-head">
-            <Finding generation={generation} edits={edits} costs={costs} />
-            <RampLegend kind="diverging" low={`Δ log p, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
+          <div className="stream-head">
+            {!isSame && <Finding {...props} />}
+            <Legend {...props} />
           </div>
           {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling a chat needs keyboard focus */}
           <div className="stream-panes" tabIndex={history === undefined ? undefined : 0} {...scrolled}>
@@ -248,12 +317,23 @@ export function Streams(props: StreamsProps) {
               variant="steered"
               {...paneProps}
               history={history?.("steered")}
+              isSame={isSame}
               badge={
                 <span className={edits > 0 ? "chip sel" : "chip"}>
                   {edits === 0 ? "no edits" : formatPlural(edits, "edit")}
                 </span>
               }
             />
+            {control !== null && (
+              <StreamPane
+                variant="steered"
+                isControl
+                {...paneProps}
+                generation={control.generation}
+                lock={null}
+                badge={<ControlBadge edits={control.edits} />}
+              />
+            )}
           </div>
         </>
       )}

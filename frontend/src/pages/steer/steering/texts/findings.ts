@@ -1,0 +1,51 @@
+/** What the texts say of the edits, in sentences: for the page, and for the files that Share writes. */
+
+import type { EditPrice, SteeringFigures } from "@/api/types";
+import { formatFixed, formatPlural } from "@/lib/text/format";
+import { describeCost, describePrice, SMALL_KL } from "@/pages/steer/steering/edit-notes";
+
+import { changedWords, type Control, earlyEnd, type Generation, meanKl } from "./generation";
+
+const quoted = (words: readonly string[]) => words.map((word) => `“${word}”`).join(", ");
+
+/** The words that the edits gained, and what they lost; null without any gain. */
+export function describeWords({ steered, baseline }: Generation) {
+  const [gained, lost] = [changedWords(steered, 1), changedWords(baseline, -1).slice(0, 1)];
+  if (gained.length === 0) return null;
+  return { gained: quoted(gained), lost: lost.length === 0 ? "" : `, ${quoted(lost)} lost` };
+}
+
+/** Plus or minus two standard errors, which a single text does not have. */
+const interval = (error: number | null | undefined) => (error == null ? "" : ` ± ${formatFixed(2 * error, 2)}`);
+
+/** `× 1.2 (1.0 to 1.5)`: two standard errors of the logarithm to either side. */
+function describePerplexity({ perplexity_ratio: ratio, perplexity_error: error }: SteeringFigures): string {
+  const at = (sign: 1 | -1) => formatFixed(ratio * Math.exp(2 * sign * (error ?? 0)), 1);
+  return `perplexity × ${formatFixed(ratio, 1)}${error === null ? "" : ` (${at(-1)} to ${at(1)})`}`;
+}
+
+/** How far the steered texts are from the baseline, beside the control, and how fluent they are; null without texts. */
+export function describeEffect(generation: Generation, control: Control | null): string | null {
+  const { figures, steered } = generation;
+  const kl = figures?.kl ?? meanKl(steered);
+  if (kl === null) return null;
+  const other = control === null || control.generation.isOutdated ? null : control.generation.figures;
+  const parts = [`${formatFixed(kl, 2)}${interval(figures?.kl_error)}`];
+  if (other !== null) parts.push(`random expert ${formatFixed(other.kl, 2)}${interval(other.kl_error)}`);
+  if (other !== null && kl <= other.kl) parts.push("no more than the random expert");
+  else if (control !== null && kl < SMALL_KL) parts.push("a small effect");
+  const sample = figures === null ? "" : `; ${describePerplexity(figures)}, ${formatPlural(figures.texts, "text")}`;
+  return parts.join(", ") + sample + earlyEnd(generation);
+}
+
+/** Every sentence of the page about complete texts. */
+export function findings(generation: Generation, control: Control | null, price: EditPrice | null): string[] {
+  const [words, effect] = [describeWords(generation), describeEffect(generation, control)];
+  const numbered = (generation.figures?.flaws ?? []).map((flaw, i) => flaw && `Steered text ${i + 1}: ${flaw}`);
+  return [
+    words === null ? "" : `${words.gained} gained${words.lost}.`,
+    effect === null ? "" : `KL ${effect}.`,
+    ...numbered,
+    price === null ? "" : `Side effects: ${describeCost(price)}. ${describePrice(price)}`,
+  ].filter((sentence) => sentence !== "");
+}

@@ -1,0 +1,61 @@
+/** The control of the steered texts: the same edits of random experts of similar density, generated after them. */
+
+import { useQueries } from "@tanstack/react-query";
+import { useEffect, useRef } from "react";
+
+import { expertQuery } from "@/api/queries";
+import type { RunSummary, SessionResult, SteeringRequest } from "@/api/types";
+import { type Edit, editKey, toHttpEdit } from "@/lib/edits/edits";
+import { requestEdits } from "@/pages/steer/steering/steering-params";
+
+import { type Control, type Generation, isRunning, storedGeneration, useGeneration } from "./generation";
+
+/** The edits with random experts in place of their own; null before these are known, or if there are too few. */
+function useControlEdits(run: RunSummary, edits: readonly Edit[]): readonly Edit[] | null {
+  const queries = edits.map((edit) => ({
+    ...expertQuery(edit.run ?? run.name, edit.expert),
+    enabled: run.indexed_tokens !== null,
+  }));
+  const others = useQueries({ queries }).flatMap(({ data }, i): Edit[] => {
+    const [edit, expert] = [edits[i], data?.random_expert];
+    return edit === undefined || expert == null ? [] : [{ ...edit, expert }];
+  });
+  const isDistinct = new Set([...edits, ...others].map(editKey)).size === 2 * edits.length;
+  return edits.length > 0 && isDistinct ? others : null;
+}
+
+interface Main {
+  /** The texts that the control is of. */
+  readonly generation: Generation;
+  /** Whether they are complete. */
+  readonly isDone: () => boolean;
+  /** Those of the open session, which may have a control. */
+  readonly stored: SessionResult | null;
+}
+
+export function useControl(run: RunSummary, edits: readonly Edit[], request: SteeringRequest, main: Main) {
+  const { generation, start, stop, clear } = useGeneration(run.name);
+  const others = useControlEdits(run, edits);
+  const body = others && { ...request, edits: others.map(toHttpEdit) };
+  const key = JSON.stringify(body);
+  const started = useRef("");
+  useEffect(() => {
+    if (body === null || started.current === key || !main.isDone()) return;
+    started.current = key;
+    start(body);
+  });
+  /** Before new texts of the same prompt or of another one. */
+  const end = (isSamePrompt: boolean) => {
+    started.current = "";
+    if (isSamePrompt) stop();
+    else clear();
+  };
+  const { control, control_edits: controlEdits = [] } = main.stored ?? {};
+  if (control != null) {
+    const texts = storedGeneration({ baseline: [], steered: control });
+    return { control: { edits: requestEdits(controlEdits), generation: texts }, end };
+  }
+  const isOutdated = generation.isOutdated || isRunning(main.generation);
+  const found: Control | null = others && { edits: others, generation: { ...generation, isOutdated } };
+  return { control: found, end };
+}
