@@ -268,7 +268,7 @@ function Legend({ samples, onSamples, history }: Pick<StreamsProps, "samples" | 
     <div className="row wrap dim stream-legend">
       <RampLegend kind="diverging" low={`Δ log p, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
       <span>
-        Colour: the log-probability of a token with the edits minus without. Purple is suppressed, green promoted.
+        Colour: log p with the edits minus without. Purple is suppressed, green promoted.
       </span>
       {history === undefined && (
         <>
