@@ -317,12 +317,14 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     assert texts(other) == written, "they are written again on request"
     expect(card(other, ANSWERING)).to_contain_text("first 9 tokens")
     banner = other.get_by_role("status").filter(has_text="Session")
-    expect(banner).to_contain_text("Questions back as saved")
+    expect(banner).to_contain_text("as saved, its edits are in the tray")
     card(other, ANSWERING).get_by_role("slider").press("ArrowLeft")
     expect(banner).to_contain_text("changed")
     expect(banner.get_by_role("button", name="Save as a new session")).to_be_visible()
-    banner.get_by_role("link", name="Back to the saved one").click()
+    banner.get_by_role("button", name="Back to the saved one").click()
     expect(banner).to_contain_text("as saved")
+    expect(card(other, ANSWERING).get_by_role("slider")).to_have_value("4")
+    assert texts(other) == written
     other.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error()); }")
     banner.get_by_role("button", name="Copy link").click()
     expect(other.get_by_role("textbox", name="Text to copy")).to_have_value(re.compile(rf"{short}$"))

@@ -5,7 +5,7 @@ import { lazy, type RefObject, Suspense, useEffect, useMemo, useRef } from "reac
 import { Navigate, useLocation } from "react-router";
 
 import { isEmptyPrompt, priceQuery, routingQuery, sessionQuery } from "@/api/queries";
-import type { RoutingResponse, RunSummary, SessionResult } from "@/api/types";
+import type { RoutingResponse, RunSummary, SavedSession, SessionResult } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePromptedLink } from "@/components/layout/navigation/pages";
 import { useShare } from "@/components/layout/share";
@@ -214,6 +214,12 @@ function useSteering(run: RunSummary, view: View) {
     replaceAll([]);
   };
   const texts = hasBothTexts(generation) && !isRunning(generation) ? shownTexts(generation, original, control) : null;
+  /** As it was saved; its texts are written again. */
+  const reopen = ({ steering, result }: SavedSession) => {
+    const { edits: saved = [], ...rest } = requestToParams(steering, result?.original_turns);
+    setParams(rest);
+    replaceAll(saved);
+  };
   const streamProps = {
     generation,
     control,
@@ -227,7 +233,7 @@ function useSteering(run: RunSummary, view: View) {
     onLock: (lock: SteeringParams["lock"]) => setParams({ lock }),
     onGenerate: generate,
   };
-  const actions = { setParams, replaceAll, closeSession, generate, send, choose };
+  const actions = { setParams, replaceAll, closeSession, reopen, generate, send, choose };
   return { params, edits, generator, draft, request, texts, isChanged: own.isChanged, streamProps, ...actions };
 }
 

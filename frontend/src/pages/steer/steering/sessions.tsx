@@ -13,7 +13,7 @@ import { ExpertLabel, shownAutomatic } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
-import { Button, GhostButton, LinkButton, TriggerButton } from "@/components/ui/button";
+import { Button, GhostButton, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
@@ -333,9 +333,9 @@ export function OpenedSession({ run, state }: OpenedProps) {
           {isChanged ? (
             <>
               <span className="chip warn">changed</span>
-              <LinkButton size="small" to={sessionUrl(data.id)}>
+              <Button size="small" onClick={() => state.reopen(data)}>
                 Back to the saved one
-              </LinkButton>
+              </Button>
               <SaveSession
                 isAnother
                 {...{ run, request }}
