@@ -218,7 +218,7 @@ class SteeringFigures(Documented):
     perplexity_error: float | None
     """Standard error of its natural logarithm over pairs of texts with one seed; null for a single pair."""
     flaws: tuple[str, ...]
-    """What is wrong with each steered text that is not fluent or repeats itself; empty for the others."""
+    """Flaw of each steered text that is not fluent or repeats itself; empty for the others."""
 
     @classmethod
     def of_tokens(cls, tokens: Iterable[TokenEvent]) -> Self | None:

@@ -143,7 +143,7 @@ def test_the_steered_variant_alone_is_the_same(world: World) -> None:
 
 
 def _perplexity(steps: Sequence[TokenEvent], variant: Variant) -> float:
-    """Of the model without edits; the change of a baseline token is edited minus original."""
+    """Return the perplexity without edits: the change of a baseline token is edited minus original."""
     own = [step for step in steps if step.variant == variant]
     changes = [step.delta_log_probability if variant == "steered" else 0 for step in own]
     return math.exp(-fmean(math.log(s.probability) - change for s, change in zip(own, changes, strict=True)))
