@@ -20,7 +20,6 @@ from mxd.backend.queries.report_text import (
     page,
     plural,
     run_page,
-    signed,
     span,
     unit_name,
 )
@@ -31,6 +30,7 @@ from mxd.trainer.evaluation.evaluation_metrics import Section as Part
 from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings, group_by_seeds
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Interval
+from mxd.trainer.utils.display import signed
 
 
 def evaluated(session: Session) -> list[EvaluationRecord]:

@@ -16,13 +16,14 @@ from sqlalchemy.orm import Session
 from mxd.backend.queries.automatic_labels import FEATURES
 from mxd.backend.queries.evaluations import arrow, loss_difference
 from mxd.backend.queries.probes import BENCHMARK_METRIC
-from mxd.backend.queries.report_text import cell, method_title, plural, run_page, signed
+from mxd.backend.queries.report_text import cell, method_title, plural, run_page
 from mxd.backend.schemas.runs import Cell, Head, Row, Table
 from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, IndexRecord, RecurrenceRecord, RunRecord
 from mxd.trainer.utils.bootstrap import NORMAL_97_5, Interval
+from mxd.trainer.utils.display import signed
 
 MIN_EXPERTS = 2
 """Number of experts that a standard error needs."""

@@ -12,13 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.report_text import cell, fixed, last_part, page, plural, run_page, signed, unit_name
+from mxd.backend.queries.report_text import cell, last_part, page, plural, run_page, unit_name
 from mxd.backend.schemas.runs import Cell, Head, Row, Section, SectionFigure, Table
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
 from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.evaluation.evaluation_metrics import Measured
 from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord
 from mxd.trainer.utils.bootstrap import NORMAL_97_5
+from mxd.trainer.utils.display import fixed, signed
 from mxd.trainer.utils.files import read_json
 
 Result = Mapping[str, Any]

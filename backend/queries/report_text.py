@@ -7,23 +7,12 @@ from urllib.parse import quote, urlencode
 
 from mxd.backend.schemas.runs import Cell
 from mxd.trainer.evaluation.evaluation_metrics import MetricUnit
+from mxd.trainer.utils.display import fixed
 
 Format = Callable[[float], str]
 SMALL = 0.001
 """Values below have an exponent, because four decimals would show one digit."""
 AMOUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
-
-
-def fixed(value: float, digits: int) -> str:
-    """Return a value with fixed decimals, with a true minus sign and no sign before zero."""
-    text = f"{value:.{digits}f}"
-    return text.replace("-", "−" if float(text) else "")
-
-
-def signed(value: float, digits: int) -> str:
-    """Return a difference, signed unless it rounds to zero."""
-    text = fixed(value, digits)
-    return f"+{text}" if value > 0 and float(text) else text
 
 
 def in_unit(unit: MetricUnit, measured: Mapping[str, float | None] | None = None) -> Format:

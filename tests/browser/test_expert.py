@@ -78,7 +78,9 @@ def test_examples_have_three_views_expand_and_mark_the_histogram(expert: Page) -
 def test_an_unlabelled_expert_is_measured_and_its_label_and_note_persist(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     trust = page.get_by_role("list", name="Reliability").get_by_role("listitem")
-    expect(trust).to_have_text([re.compile(r"^Fires on \d indexed tokens, 0\.\d+ %: too few to say what it responds to$")])
+    expect(trust).to_have_text(
+        [re.compile(r"^Fires on \d indexed tokens, 0\.\d+ %: too few to say what it responds to$")]
+    )
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^tokens “.+”"))
     writes = page.get_by_role("region", name="Writes")
     expect(writes.get_by_text(re.compile(r"on \d+ of its strongest examples"))).to_be_visible()

@@ -33,7 +33,7 @@ from mxd.trainer.analysis.effects import (
     layers_of,
     read_target,
 )
-from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts
+from mxd.trainer.analysis.results import COSTLY, EditEffect, FoundExpert, FoundExperts
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.errors import UserError
@@ -254,8 +254,10 @@ class _Search(EditedPasses):
         texts = unrelated_readings(self.language_model, self.runs[0], self.config.unrelated)
         drawn = self.prices(texts, self.random_groups(groups))
         random_prices = [sum(drawn[n : n + RANDOM_GROUPS]) / RANDOM_GROUPS for n in range(0, len(drawn), RANDOM_GROUPS)]
-        rows = zip(after, self.prices(texts, groups), random_prices, strict=True)
-        return [EditEffect(state.wish - before.wish, state.probability, *prices) for state, *prices in rows]
+        return [
+            EditEffect(state.wish - before.wish, state.probability, price, random, price >= COSTLY * random)
+            for state, price, random in zip(after, self.prices(texts, groups), random_prices, strict=True)
+        ]
 
 
 def _readings(language_model: LanguageModel, ids: Sequence[int], texts: Sequence[str]) -> list[Reading]:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, Self
 
+from pydantic import computed_field
 from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.config.steering import Edit
 from mxd.trainer.storage.database.tables import RecurrenceRecord
 from mxd.trainer.utils.bootstrap import Interval
-from mxd.trainer.utils.display import Documented, ShortRepr
+from mxd.trainer.utils.display import Documented, ShortRepr, signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,13 @@ class EditEffect(Documented):
     """KL divergence of the next-token distribution from the original one on unrelated text, in nats per token."""
     random_price: float
     """Mean price of random experts of the same runs at the same strengths."""
+    is_costly: bool
+    """True from twice the price of random experts."""
 
 
 AbilityKind = Literal["facts", "arithmetic", "grammar"]
+COSTLY = 2
+"""KL divergence of edits relative to that of random experts from which they are costly."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,42 @@ class EditPrice(Documented):
     """With the same edits of random experts; mean of two draws."""
     ability_error: float
     """Standard error over the items of the change by the edits."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def is_costly(self) -> bool:
+        """True from twice the KL of random experts, or with a clear loss of ability."""
+        return self.edits.kl >= COSTLY * self.random.kl or self._lost > 2 * self.ability_error
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def figures(self) -> str:
+        """KL divergence relative to random experts, and change of ability, with two standard errors over tokens and items."""
+        relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
+        interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
+        points = f"{signed(-100 * self._lost, 1)} ± {200 * self.ability_error:.1f}"
+        return f"KL {self._times_random} ± {interval:.1f} × random, ability {points} points"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def verdict(self) -> str:
+        """Effects on other text and on ability, as a sentence. Clear: above two standard errors."""
+        is_clear = abs(self.edits.kl - self.random.kl) > 2 * self.edits.kl_error
+        is_less = is_clear and self.edits.kl < self.random.kl
+        changes = "Costly: changes" if self.is_costly else "Cheap: changes" if is_less else "Changes"
+        above = f"{self._times_random} × as much as" if is_clear else "about as much as"
+        points = f"{100 * self._lost:.1f} ± {200 * self.ability_error:.1f}"
+        is_lost = self._lost > 2 * self.ability_error
+        ability = f"and solves {points} points fewer items" if is_lost else "without a clear loss of ability"
+        return f"{changes} other text {'less than' if is_less else above} random experts, {ability}."
+
+    @property
+    def _lost(self) -> float:
+        return self.original_ability.all - self.ability.all
+
+    @property
+    def _times_random(self) -> str:
+        return f"{self.edits.kl / max(self.random.kl, 1e-6):.1f}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Display: tables as HTML for notebooks, safe text, suggestions in errors, documented schemas."""
+"""Display: numbers as text, tables as HTML for notebooks, safe text, suggestions in errors, documented schemas."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -21,6 +21,18 @@ def html_table(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
     top = "".join(f'<th style="{CELL}">{escape(name)}</th>' for name in head)
     body = "".join("<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in row) + "</tr>" for row in cells)
     return f'<table style="{TABLE}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def fixed(value: float, digits: int) -> str:
+    """Return a value with fixed decimals, with a true minus sign and no sign before zero."""
+    text = f"{value:.{digits}f}"
+    return text.replace("-", "−" if float(text) else "")
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """Return a difference, signed unless it rounds to zero."""
+    text = fixed(value, digits)
+    return f"+{text}" if value > 0 and float(text) else text
 
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")

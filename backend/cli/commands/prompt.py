@@ -206,7 +206,7 @@ def _format_price(price: EditPrice) -> str:
         for kind in get_args(AbilityKind)
     )
     return (
-        f"price on unrelated text: {on_text} nats per token\n"
+        f"{price.verdict}\nprice on unrelated text: {on_text} nats per token\n"
         f"ability: {price.original_ability.all:.1%} → {price.ability.all:.1%} of {price.items} items right "
         f"± {200 * price.ability_error:.1f} points (random experts {price.random_ability.all:.1%}); {kinds}"
     )

@@ -6,12 +6,14 @@ export type * from "./schema";
 
 export type CircuitGraph = Server.Circuit;
 export type CircuitTarget = CircuitGraph["target"];
+export type EditPrice = Server.EditPriceOutput;
 export type Example = Server.Example;
 export type Estimate = Server.Interval;
 export type FigureData = Server.Figure;
 export type FigureName = FigureData["name"];
 export type RunRouting = Server.LayerRouting;
 export type RunStatus = Server.RunSummary["status"];
+export type SessionResult = Server.SessionResultInput;
 export type SimilarBy = Server.SimilarExperts["by"];
 export type SnapshotRequest =
   | Server.ExpertSnapshot

@@ -8,6 +8,7 @@ from statistics import stdev
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from mxd.trainer.analysis import edit_price as edit_price_module
@@ -24,7 +25,15 @@ from mxd.trainer.analysis.effects import (
     layers_of,
     read_target,
 )
-from mxd.trainer.analysis.results import Controls, ExpertEffect, ExpertWrites, OutputDimension
+from mxd.trainer.analysis.results import (
+    Ability,
+    Controls,
+    EditPrice,
+    ExpertEffect,
+    ExpertWrites,
+    OutputDimension,
+    PriceOnText,
+)
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
@@ -481,3 +490,34 @@ def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
     assert len(items) == len({item.prompt for item in items}) == 200
     assert {item.kind for item in items} == {"facts", "arithmetic", "grammar"}
     assert [item for item in items if item.right == item.wrong or not item.right.startswith(" ")] == []
+
+
+@pytest.mark.parametrize(
+    ("kl", "ability", "costly", "verdict"),
+    [
+        (
+            0.3,
+            0.85,
+            True,
+            "Costly: changes other text 3.0 × as much as random experts, and solves 5.0 ± 2.0 points fewer",
+        ),
+        (0.12, 0.89, False, "Changes other text about as much as random experts, without a clear loss of ability."),
+        (0.15, 0.9, False, "Changes other text 1.5 × as much as random experts, without"),
+        (0.2, 0.9, True, "Costly: changes other text 2.0 ×"),
+        (0.12, 0.85, True, "Costly: changes other text about as much as random experts, and solves"),
+        (0.01, 0.9, False, "Cheap: changes other text less than random experts,"),
+    ],
+)
+def test_a_price_has_a_verdict(kl: float, ability: float, costly: bool, verdict: str) -> None:
+    before, after = Ability(0.9, 0.9, 0.9, 0.9), Ability(ability, ability, ability, ability)
+    price = EditPrice(
+        PriceOnText(kl, 0.1, 0.02, 0.02), PriceOnText(0.1, 0.1, 0.02, 0.02), 200, before, after, before, 0.01
+    )
+    assert price.is_costly == costly
+    assert price.verdict.startswith(verdict)
+    sent = TypeAdapter(EditPrice).dump_python(price, mode="json")
+    assert sent["verdict"] == price.verdict
+    assert TypeAdapter(EditPrice).validate_python(sent) == price  # a page saves it with a session
+    interval = 2 * math.hypot(0.02 / kl, 0.02 / 0.1) * kl / 0.1
+    points = f"{signed(100 * ability - 90, 1)} ± 2.0"
+    assert price.figures == f"KL {kl / 0.1:.1f} ± {interval:.1f} × random, ability {points} points"

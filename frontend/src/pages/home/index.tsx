@@ -34,7 +34,6 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
-import { describeCost } from "@/pages/steer/steering/edit-notes";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
 import { MAX_PERPLEXITY } from "@/pages/steer/steering/sweep";
 import { type Generation, isRunning, storedGeneration, useGeneration } from "@/pages/steer/steering/texts/generation";
@@ -253,7 +252,7 @@ function useHero({ run, request, edits, texts, controls = [] }: HeroProps) {
   const stops = texts.flatMap((text) => (text.strength > 0 ? [text.strength] : []));
   return {
     texts: { ...generated, prompt, strength, stored, controls, isOutdated: draft !== prompt },
-    price: at?.price && `Side effects at +${at.strength} on other texts: ${describeCost(at.price)}`,
+    price: at?.price && `Side effects at +${at.strength} on other texts: ${at.price.figures}`,
     slider,
     draft: { text: draft, setText: setDraft, commit: submit },
     shownEdits,

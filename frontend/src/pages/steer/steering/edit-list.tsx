@@ -20,7 +20,7 @@ import type { VariantText } from "./texts/generation";
 
 import { EditCard } from "./edit-card";
 import type { ExpertField } from "./expert-field";
-import { describePrice, isCostly, measureActivity } from "./edit-notes";
+import { measureActivity } from "./edit-notes";
 import { hasPrice, type Prices } from "./use-prices";
 
 interface AddExpertProps {
@@ -92,7 +92,7 @@ function Price({ price }: { readonly price: EditPrice }) {
   ] as const;
   return (
     <div role="status">
-      <p className={isCostly(price) ? "card-note warn" : "card-note"}>{describePrice(price)}</p>
+      <p className={price.is_costly ? "card-note warn" : "card-note"}>{price.verdict}</p>
       <dl title={`${items} items solved: ${percent(original.all)} → ${percent(ability.all)} (${kinds})`}>
         {rows.map(([name, own, interval, ofRandom]) => (
           <Fragment key={name}>

@@ -1,19 +1,10 @@
 import { describe, expect, it } from "vitest";
 
-import type { EditPrice, RoutingResponse, TokenEvent } from "@/api/types";
+import type { RoutingResponse, TokenEvent } from "@/api/types";
 import type { StrengthEdit } from "@/lib/edits/edits";
 import { NO_GENERATION } from "./texts/generation";
 
-import {
-  describeCost,
-  describePrice,
-  describeStrength,
-  editScale,
-  hasNoEffect,
-  isCostly,
-  isExcessive,
-  measureActivity,
-} from "./edit-notes";
+import { describeStrength, editScale, hasNoEffect, isExcessive, measureActivity } from "./edit-notes";
 
 const STATISTICS = { max_activation: 5, p99: 4 };
 
@@ -25,32 +16,6 @@ describe("the slider of an edit", () => {
     expect(scaleOf("set")).toMatchObject({ min: 0, max: 4, neutral: 0, sign: "=" });
     expect(scaleOf("add", -6.5)).toMatchObject({ min: -7, max: 7 });
     expect(scaleOf("scale").ticks.map(({ label }) => label)).toEqual(["0", "×1", "×8"]);
-  });
-
-  it("has a price with a verdict", () => {
-    const price = (kl: number, ability: number): EditPrice => {
-      const all = (share: number) => ({ all: share, facts: share, arithmetic: share, grammar: share });
-      const onText = { loss_increase: 0.1, kl_error: 0.02, loss_error: 0.02 };
-      const abilities = { original_ability: all(0.9), ability: all(ability), random_ability: all(0.9) };
-      return {
-        edits: { ...onText, kl },
-        random: { ...onText, kl: 0.1 },
-        items: 200,
-        ...abilities,
-        ability_error: 0.01,
-      };
-    };
-    expect(describePrice(price(0.3, 0.85))).toBe(
-      "Costly: changes other text 3.0 × as much as random experts, and solves 5.0 ± 2.0 points fewer items.",
-    );
-    expect(describePrice(price(0.12, 0.89))).toBe(
-      "Changes other text about as much as random experts, without a clear loss of ability.",
-    );
-    expect(describePrice(price(0.15, 0.9))).toMatch(/^Changes other text 1.5 × as much as random experts, without/);
-    expect(describePrice(price(0.12, 0.85))).toMatch(/^Costly: changes other text about as much .*, and solves 5.0/);
-    expect(describePrice(price(0.01, 0.9))).toContain("Cheap: changes other text less");
-    expect([0.15, 0.2, 1.07].map((kl) => isCostly(price(kl, 0.9)))).toEqual([false, true, true]);
-    expect(describeCost(price(0.3, 0.85))).toBe("KL 3.0 ± 1.3 × random, ability −5.0 ± 2.0 points");
   });
 
   it("describes the strength as an activation", () => {

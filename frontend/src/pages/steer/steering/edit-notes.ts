@@ -1,9 +1,9 @@
 /** What a card says of its edit: the range of its slider, its strength, and whether it can have an effect. */
 
-import type { EditPrice, ExpertRow, RoutingResponse } from "@/api/types";
+import type { ExpertRow, RoutingResponse } from "@/api/types";
 import type { SliderTick } from "@/components/ui/slider";
 import { type Edit, type EditMode, NEUTRAL_STRENGTH, strengthDigits, type StrengthEdit } from "@/lib/edits/edits";
-import { formatFixed, formatSigned } from "@/lib/text/format";
+import { formatFixed } from "@/lib/text/format";
 import type { VariantText } from "./texts/generation";
 
 /** Usual end of the sliders: steering rarely takes more. A typed strength beyond it extends its slider. */
@@ -85,42 +85,6 @@ export function measureActivity(
     // The first generated token carries the routing of the prompt's last token.
     inText: tokens.filter((token) => token.position > 0 && has(token.experts)).length,
   };
-}
-
-const timesRandom = ({ edits, random }: EditPrice) => formatFixed(edits.kl / Math.max(random.kl, 1e-6), 1);
-
-/** The price in figures, with two standard errors: divergence on other text beside random experts', and solved items. */
-export function describeCost(price: EditPrice): string {
-  const { edits, random } = price;
-  const points = `${formatSigned(-100 * lostAbility(price), 1)} ± ${formatFixed(200 * price.ability_error, 1)}`;
-  // Both divergences are of the same tokens, so the error of their ratio is hardly larger.
-  const relative = Math.hypot(edits.kl_error / Math.max(edits.kl, 1e-6), random.kl_error / Math.max(random.kl, 1e-6));
-  const interval = formatFixed((2 * relative * edits.kl) / Math.max(random.kl, 1e-6), 1);
-  return `KL ${timesRandom(price)} ± ${interval} × random, ability ${points} points`;
-}
-
-/** From how many times the KL of random experts on an edit is costly. */
-export const COSTLY = 2;
-
-const lostAbility = (price: EditPrice) => price.original_ability.all - price.ability.all;
-
-/** Whether edits change other text much more than random experts, or clearly cost ability. */
-export const isCostly = (price: EditPrice): boolean =>
-  price.edits.kl >= COSTLY * price.random.kl || lostAbility(price) > 2 * price.ability_error;
-
-/** What a price says: other text beside random experts, and the ability test with an interval of two standard errors. */
-export function describePrice(price: EditPrice): string {
-  const { edits, random, ability_error: error } = price;
-  const isClear = Math.abs(edits.kl - random.kl) > 2 * edits.kl_error;
-  const isLess = isClear && edits.kl < random.kl;
-  const verdict = isCostly(price) ? "Costly: changes" : isLess ? "Cheap: changes" : "Changes";
-  const compared = isLess ? "less than" : isClear ? `${timesRandom(price)} × as much as` : "about as much as";
-  const lost = lostAbility(price);
-  const ability =
-    lost > 2 * error
-      ? `and solves ${formatFixed(100 * lost, 1)} ± ${formatFixed(200 * error, 1)} points fewer items`
-      : "without a clear loss of ability";
-  return `${verdict} other text ${compared} random experts, ${ability}.`;
 }
 
 /** Scaling and ablating need an existing activation; adding and setting create one. */

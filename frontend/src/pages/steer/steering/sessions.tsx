@@ -23,7 +23,6 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatPlural } from "@/lib/text/format";
 import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
 
-import { describeCost } from "./edit-notes";
 import type { SteeringPageState } from "./index";
 import { requestEdits } from "./steering-params";
 import { SCALE_LIMIT } from "./texts/streams";
@@ -101,7 +100,7 @@ function Card({ session: { id, name, run, prompt, text, price, ...session }, exp
           );
         })}
         {shown.length < edits.length && <span>{formatPlural(edits.length - shown.length, "more edit")}</span>}
-        {price !== null && <span className="dim">Side effects: {describeCost(price)}</span>}
+        {price !== null && <span className="dim">Side effects: {price.figures}</span>}
       </Link>
       <CopyButton
         size="small"

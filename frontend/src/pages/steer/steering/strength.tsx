@@ -37,7 +37,6 @@ import {
 import { formatFixed, formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
-import { describeCost, describePrice } from "./edit-notes";
 import type { SteeringPageState } from "./index";
 import { PromptHead } from "./prompt-head";
 import { useSavedSessions } from "./sessions";
@@ -198,7 +197,7 @@ function axisEnd(rows: readonly SweepRowData[], measure: Measure): number {
 /** What the edits cost at one strength, as far as it is measured. */
 function Cost({ costs, index }: { readonly costs: Prices; readonly index: number }) {
   const price = costs.prices[index] ?? null;
-  if (price !== null) return <span title={describePrice(price)}>{describeCost(price)}</span>;
+  if (price !== null) return <span title={price.verdict}>{price.figures}</span>;
   const { done = 0, total = 0 } = costs.progress ?? {};
   if (index !== -1 && costs.working === index) return <progress {...(done > 0 && { value: done / total })} />;
   return <span className="dim">{index === -1 ? "none" : "–"}</span>;
@@ -372,7 +371,7 @@ function Verdict({ sweep: { result, progress }, suggested, row, price }: Verdict
         {describeScore(row.promoted)}, perplexity × {formatFixed(row.perplexity_ratio ?? 1, 1)}.
       </p>
       {result !== null && price !== undefined && (
-        <p>{price === null ? "Its side effects are being measured." : describePrice(price)}</p>
+        <p>{price === null ? "Its side effects are being measured." : price.verdict}</p>
       )}
     </>
   );

@@ -17,7 +17,6 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
 import { describeEdit, type Edit } from "@/lib/edits/edits";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
-import { COSTLY } from "@/pages/steer/steering/edit-notes";
 import { type STEERING_PARAMS, type SteeringParams, wantedTexts } from "@/pages/steer/steering/steering-params";
 
 /** An edit of the tray names its expert's run only if that is another one. */
@@ -136,7 +135,7 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
     ? request.wanted.map((text) => `“${text.trim()}”`).join(" or ")
     : "no unwanted text";
   const best = Math.max(0, ...experts.map((expert) => expert.probability));
-  const costly = prices.data?.filter(isCostly).length ?? 0;
+  const costly = prices.data?.filter((effect) => effect.is_costly).length ?? 0;
   return (
     <>
       <p role="status">
@@ -149,18 +148,18 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
                 {formatPercent(LIKELY, 0)} % the model hardly ever says it.
               </b>
             )}{" "}
-        {costly > 0 &&
-          `${costly === experts.length ? "All" : costly} of these ${experts.length} change other text more than ${COSTLY} times as much as a random expert.`}
+        {costly > 0 && (
+          <>
+            {costly === experts.length ? "All" : costly} of these {experts.length} are{" "}
+            <Term id="edit_price">costly to other text</Term>.
+          </>
+        )}
       </p>
       {experts.length > 0 && <FoundTable run={run} found={found.data} prices={prices.data} />}
       {prices.error !== null && <ErrorState error={prices.error} />}
     </>
   );
 }
-
-type Price = Pick<EditEffect, "price" | "random_price">;
-
-const isCostly = ({ price, random_price: random }: Price) => price > COSTLY * random;
 
 const COLUMNS = [
   ["Strength", ""],
@@ -178,7 +177,7 @@ interface FoundTableProps {
   readonly run: string;
   readonly found: FindResponse;
   /** Undefined until they are measured. */
-  readonly prices: readonly Price[] | undefined;
+  readonly prices: readonly EditEffect[] | undefined;
 }
 
 function FoundTable({ run, found: { found, experts: infos }, prices }: FoundTableProps) {
@@ -218,7 +217,7 @@ interface FoundRowProps {
   readonly run: string;
   readonly expert: FoundExpert;
   readonly info: RoutedExpertInfo | undefined;
-  readonly price: Price | undefined;
+  readonly price: EditEffect | undefined;
 }
 
 function FoundRow({ run, expert: { edit, ...effect }, info, price }: FoundRowProps) {
@@ -235,7 +234,7 @@ function FoundRow({ run, expert: { edit, ...effect }, info, price }: FoundRowPro
         : [formatFixed(price.price, 3), `${formatFixed(price.price / price.random_price, 1)} × random`],
   };
   return (
-    <tr data-costly={(price !== undefined && isCostly(price)) || undefined}>
+    <tr data-costly={price?.is_costly === true || undefined}>
       <td>
         <Button
           size="small"

@@ -2,7 +2,7 @@
 
 import type { EditPrice, SteeringFigures } from "@/api/types";
 import { formatFixed, formatPlural } from "@/lib/text/format";
-import { describeCost, describePrice, SMALL_KL } from "@/pages/steer/steering/edit-notes";
+import { SMALL_KL } from "@/pages/steer/steering/edit-notes";
 
 import { changedWords, type Control, earlyEnd, type Generation, meanKl } from "./generation";
 
@@ -46,6 +46,6 @@ export function findings(generation: Generation, control: Control | null, price:
     words === null ? "" : `${words.gained} gained${words.lost}.`,
     effect === null ? "" : `KL ${effect}.`,
     ...numbered,
-    price === null ? "" : `Side effects: ${describeCost(price)}. ${describePrice(price)}`,
+    price === null ? "" : `Side effects: ${price.figures}. ${price.verdict}`,
   ].filter((sentence) => sentence !== "");
 }

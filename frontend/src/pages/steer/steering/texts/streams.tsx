@@ -20,7 +20,6 @@ import { type Edit, describeEdit, editKey } from "@/lib/edits/edits";
 import { formatPercent, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
-import { describeCost } from "@/pages/steer/steering/edit-notes";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 import type { Prices } from "@/pages/steer/steering/use-prices";
 
@@ -251,7 +250,7 @@ function Finding({ generation, control, costs }: Pick<StreamsProps, "generation"
         </>
       )}
       <Term id="kl">KL</Term> {effect}
-      {price !== null && `; side effects: ${describeCost(price)}`}
+      {price !== null && `; side effects: ${price.figures}`}
       {price === null && costs.working !== -1 && (
         <span className="dim">; side effects: measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
       )}
