@@ -41,14 +41,15 @@ def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(p
     expect(checks(page)).to_contain_text("Kept alone", timeout=60_000)  # the model is loaded on first use
     finding = r"\((\d+|no clear label), layer \d, on .*\) (supports .*: without it, the logit falls from|opposes it)"
     expect(page.get_by_text(re.compile(finding))).to_be_visible()
-    claim = r"^Kept alone, 20 of \d+ active experts give .* Ablated together, .* necessary|^Do not rely on this circuit"
+    claim = (
+        r"^Verdict: .*sufficient, .*necessary: kept alone, 20 experts carry .* ± \d+\); without the 20, .* remains\."
+    )
     expect(page.get_by_role("status").filter(has_text=re.compile(claim))).to_be_visible()
     expect(checks(page)).to_have_text(
-        re.compile(r"Kept alone[+−]\d.*Ablated together.*Replacement score0\.\d.*as predicted.*r = \d.*largest miss \d")
+        re.compile(
+            r"Kept alone[+−]\d.*Ablated together.*Completeness0\.\d.*as predicted.*r = \d.*largest miss \d.*from 80\s%"
+        )
     )
-    expect(checks(page).get_by_text("Single experts")).to_be_hidden()
-    checks(page).get_by_text("How well the predictions hold").click()
-    expect(checks(page).get_by_text("Single experts")).to_be_visible()
     effect = r"(supports|opposes|0)"
     named = re.compile(rf"^Expert \d+, layer \d, on .*predicted {effect}.*, measured {effect}")
     expect(graph(page).get_by_role("button", name=named)).to_have_count(20)

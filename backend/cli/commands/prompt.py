@@ -410,7 +410,7 @@ def summary(circuit: Circuit, check: CircuitCheck | None) -> list[str]:
         "the absolute predicted effects.",
     ]
     if check is not None:
-        lines += verdict(circuit, check)
+        lines += [check.verdict.sentence, *(f"{name}: {value}, {note}." for name, value, note in check.verdict.figures)]
     measured: Sequence[float | None] = [None] * len(circuit.nodes) if check is None else check.measured
     for node, change in list(zip(circuit.nodes, measured, strict=True))[1:]:
         lines.append(
@@ -419,31 +419,6 @@ def summary(circuit: Circuit, check: CircuitCheck | None) -> list[str]:
             + ("" if change is None else f", measured {change:+.3f}")
             + (" (mean of three gradients)" if node.method == "path" else "")
         )
-    return lines
-
-
-def verdict(circuit: Circuit, check: CircuitCheck) -> list[str]:
-    experts, edges, left = check.experts, check.between, check.sufficiency
-    whole = circuit.value - left.without_experts
-    kept, control, random_mean, random_worst = (
-        f"{(value - left.without_experts) / whole:.0%}" if whole else "-"
-        for value in (left.mean, left.control, left.random_mean, left.random_worst)
-    )
-    lines = []
-    if experts.correlation is not None and experts.same_sign is not None:
-        lines.append(
-            f"Predicted against measured: correlation {experts.correlation:.2f}, same sign {experts.same_sign:.0%}, "
-            f"largest miss {experts.largest_miss:.3f}; all together {check.joint.measured:+.3f}, sum of predictions "
-            f"{check.joint.predicted:+.3f}."
-        )
-    if edges.correlation is not None:
-        lines.append(f"{edges.count} edges between experts: correlation {edges.correlation:.2f}.")
-    lines += [
-        f"Sufficiency: the shown experts alone keep {kept} of what all experts do, as many random ones {control}. With "
-        f"all others at random strengths {random_mean} remain, in the worst of {left.draws} draws {random_worst}.",
-        f"circuit-tracer's scores: replacement {check.scores.replacement:.2f}, completeness "
-        f"{check.scores.completeness:.2f}.",
-    ]
     return lines
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from statistics import StatisticsError, correlation, mean
+from statistics import StatisticsError, correlation, mean, stdev
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from mxd.trainer.analysis.circuits.graph import (
     Sufficiency,
 )
 from mxd.trainer.analysis.circuits.tracing import read_circuit
+from mxd.trainer.analysis.circuits.verdict import verdict_of
 from mxd.trainer.analysis.effects import (
     Layers,
     Reading,
@@ -136,27 +137,28 @@ def check(
     edges = tuple(changes[edge.source][edge.target] for edge in circuit.edges)
     left = tuple(edge.target > 0 and not bool(values[edge.source, len(places) + edge.target]) for edge in circuit.edges)
     experts = [(circuit.nodes[index].predicted, changes[index][0]) for index in range(1, 1 + len(places))]
-    return CircuitCheck(
-        measured=(None, *(changes[index][0] for index in range(1, 1 + len(places)))),
-        edges=edges,
-        left_top_k=left,
-        experts=agreement(experts),
-        between=agreement(
+    random = targets[len(rows) :] if controls else [only]
+    found = (
+        agreement(experts),
+        agreement(
             (edge.predicted / activation, change / activation)
             for edge, change in zip(circuit.edges, edges, strict=True)
             if (activation := circuit.nodes[edge.target].activation)
         ),
-        joint=AblationEffect(sum(predicted for predicted, _ in experts), joint - targets[0]),
-        sufficiency=Sufficiency(
+        AblationEffect(sum(predicted for predicted, _ in experts), joint - targets[0]),
+        Sufficiency(
             without_experts=nothing,
             mean=only,
             random_mean=mean(rest),
             random_worst=max(rest, key=lambda value: abs(value - targets[0])),
             draws=DRAWS,
-            control=mean(targets[len(rows) :]) if controls else only,
+            control=mean(random),
+            control_sd=stdev(random) if controls else 0.0,
         ),
-        scores=scores,
+        scores,
     )
+    measured = (None, *(changes[index][0] for index in range(1, 1 + len(places))))
+    return CircuitCheck(measured, edges, left, *found, verdict_of(circuit, *found))
 
 
 def ablate(

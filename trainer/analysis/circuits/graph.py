@@ -135,6 +135,8 @@ class Sufficiency(Documented):
     draws: int
     control: float
     """As ``mean``, for as many random active experts as are shown instead of these; mean over ``draws`` draws."""
+    control_sd: float
+    """Standard deviation of the control over its draws."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,19 @@ class GraphScores(Documented):
     """Share of the influence on the target that starts at tokens rather than at errors."""
     completeness: float
     """Share of the nodes' inputs, weighted by influence, that comes from experts and tokens rather than from errors."""
+
+
+@dataclass(frozen=True)
+class CircuitVerdict(Documented):
+    """Verdict of a check on a circuit."""
+
+    level: Literal["good", "weak", "bad"]
+    """bad: the model does not do what the circuit predicts."""
+    sentence: str
+    figures: tuple[tuple[str, str, str], ...]
+    """Name, value and note of each number behind it."""
+    limits: str
+    """Limits of the words of the sentence."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +181,7 @@ class CircuitCheck(Documented):
     """All shown experts ablated together, against the sum of their predicted changes."""
     sufficiency: Sufficiency
     scores: GraphScores
+    verdict: CircuitVerdict
 
 
 @dataclass(frozen=True, repr=False)
@@ -222,9 +238,14 @@ class Circuit(ShortRepr):
             "A box is an expert on a token, and how much it supports (+) or opposes (-) the target: predicted, then "
             "measured by ablating it. An arrow: how much it raises or lowers a later expert or the target."
         )
+        share = (
+            f"{len(self.experts)} of {self.active:,} active experts, with {self.retained:.0%} of the predicted effects"
+        )
         return Snapshot(
             f"Circuit: {self.label}",
-            f"{len(self.experts)} of {self.active:,} active experts, with {self.retained:.0%} of the predicted effects",
+            share
+            if check is None
+            else f"{check.verdict.sentence} ± is the SD of {check.sufficiency.draws} random sets.",
             [
                 Lines("", [("Prompt", prompt)]),
                 Grid("layers", [Token(self.tokens[position].text) for position in positions], rows),

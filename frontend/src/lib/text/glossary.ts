@@ -14,15 +14,6 @@ interface Entry {
   readonly text: string;
 }
 
-/** Limits of the verdict on a circuit. `most` and `some`: shares of what all experts do. */
-export const CIRCUIT_LIMITS = {
-  good: { correlation: 0.9, sameSign: 0.8 },
-  weak: { correlation: 0.6, sameSign: 0.65 },
-  most: 0.5,
-  some: 0.1,
-};
-const { good, weak, most, some } = CIRCUIT_LIMITS;
-
 export const GLOSSARY = {
   mxd: {
     name: "MxD (mixture of decoders)",
@@ -189,7 +180,7 @@ export const GLOSSARY = {
   },
   circuit_verdict: {
     name: "Verdict on a circuit",
-    text: `Each shown expert is ablated in the model, and the measured change of the target is compared with the predicted one. The predictions hold if r ≥ ${good.correlation} and at least ${100 * good.sameSign} % have the predicted direction, and roughly from r ≥ ${weak.correlation} and ${100 * weak.sameSign} %. Kept alone: all other experts are replaced by their mean output. The shown ones are sufficient if they then give ${100 - 100 * some} % of what all add, and in part if they give more than random ones. They are necessary if ablating them together takes away ${100 * most} % of it, in part from ${100 * some} %. The mark is green if the predictions hold and ${100 * most} % remain. These limits are conventions of MxD Explorer.`,
+    text: "Each shown expert is ablated in the model. Sufficient and necessary compare the shown experts with what all active experts add to the target: kept alone, and ablated together. ± is the standard deviation over random sets of as many experts. The limits of the words stand below the figures; they are conventions of MxD Explorer.",
   },
   circuit_effect: {
     name: "Effect in a circuit",

@@ -15,7 +15,9 @@ export interface Edge {
   readonly isNear: boolean;
 }
 
-const WIDTH = { min: 0.8, more: 4.5 } as const;
+const WIDTH = { min: 0.8, more: 3.2 } as const;
+/** Between the ends of edges at a box, if it has the room. */
+const PORT = 9;
 
 /** Place of an element inside an ancestor; unlike that of its client rectangle, not scaled in a presentation. */
 function placeOf(element: HTMLElement, inside: Element) {
@@ -24,13 +26,24 @@ function placeOf(element: HTMLElement, inside: Element) {
     x += at.offsetLeft;
     y += at.offsetTop;
   }
-  return { x, top: y, bottom: y + element.offsetHeight };
+  return { x, top: y, bottom: y + element.offsetHeight, width: element.offsetWidth };
+}
+
+type Places = ReadonlyMap<string | undefined, ReturnType<typeof placeOf>>;
+
+/** Where an edge leaves or reaches a box: side by side, in the order of the other ends. */
+function portOf(edge: Edge, edges: readonly Edge[], places: Places, own: "from" | "to", other: "from" | "to") {
+  const { x = 0, width = 0 } = places.get(edge[own]) ?? {};
+  const farX = (each: Edge) => places.get(each[other])?.x ?? 0;
+  const beside = edges.filter((each) => each[own] === edge[own]).toSorted((a, b) => farX(a) - farX(b));
+  const room = Math.min(PORT, (width - PORT) / beside.length);
+  return x + room * (beside.indexOf(edge) - (beside.length - 1) / 2);
 }
 
 /** From the top of a lower box to the bottom of a higher one. */
 export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
   const svg = useRef<SVGSVGElement>(null);
-  const [places, setPlaces] = useState<ReadonlyMap<string | undefined, ReturnType<typeof placeOf>>>(new Map());
+  const [places, setPlaces] = useState<Places>(new Map());
   useLayoutEffect(() => {
     const inside = svg.current?.parentElement;
     if (inside == null) return undefined;
@@ -45,14 +58,13 @@ export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
   }, [edges]);
   return (
     <svg ref={svg} className="edges" width="100%" height="100%" aria-hidden="true">
-      {edges.map(({ from, to, isUp, size, isNear }) => {
+      {edges.map((edge) => {
+        const { from, to, isUp, size, isNear } = edge;
         const [start, end] = [places.get(from), places.get(to)];
         if (start === undefined || end === undefined) return null;
-        // Arrows of one column are beside each other.
-        const shift = start.x === end.x ? Math.min(30, (start.top - end.bottom) / 8) : 0;
-        const [x, endX] = [start.x + shift, end.x + shift];
+        const [x, endX] = [portOf(edge, edges, places, "from", "to"), portOf(edge, edges, places, "to", "from")];
         const width = WIDTH.min + WIDTH.more * Math.sqrt(size);
-        const head = Math.min(5 + 1.7 * width, 0.6 * Math.abs(start.top - end.bottom));
+        const head = Math.min(4 + 1.7 * width, 0.6 * Math.abs(start.top - end.bottom));
         const tail = end.bottom + head;
         const bend = Math.max(14, Math.abs(start.top - tail) * 0.45);
         return (

@@ -287,7 +287,7 @@ def test_the_command_writes_the_circuit(fitted: World, circuit: Circuit, tmp_pat
     said = capsys.readouterr().out
     assert said.startswith(f"Target: {circuit.label}, {circuit.value:.3f} logits.")
     assert said.count("predicted") >= len(circuit.experts)
-    assert "Sufficiency: the shown experts alone keep" in said
+    assert "Kept alone: " in said and "Replacement score" in said
     for flags, start in (
         (["--target", "x", "--against", "y", "--position", "4"], "Target: logit of 'x' minus that of 'y'"),
         (["--target", "x", "--target", "y"], "Target: log-probability of 'x' or 'y'"),

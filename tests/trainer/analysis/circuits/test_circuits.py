@@ -9,8 +9,17 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.analysis.circuits.checking import ablate, agreement, check, scores_of
-from mxd.trainer.analysis.circuits.graph import ExpertAtToken
+from mxd.trainer.analysis.circuits.graph import (
+    AblationEffect,
+    Agreement,
+    Circuit,
+    CircuitVerdict,
+    ExpertAtToken,
+    GraphScores,
+    Sufficiency,
+)
 from mxd.trainer.analysis.circuits.tracing import _slopes, read_circuit, trace
+from mxd.trainer.analysis.circuits.verdict import verdict_of
 from mxd.trainer.analysis.effects import differentiable_forward, layers_of
 from mxd.trainer.config.analysis import (
     CircuitConfig,
@@ -342,3 +351,48 @@ def test_rejected_requests(world: World, runs: list[Run]) -> None:
         check(
             language_model, runs, CircuitConfig(prompt="a"), replace(circuit, nodes=(circuit.nodes[0], moved), edges=())
         )
+
+
+def judged(kept: float, lost: float, r: float | None = 0.97, same: float = 1.0, value: float = 10.0) -> CircuitVerdict:
+    """Verdict on 20 of 90 experts with a share of the 4 that all of them add; random ones have 10 ± 5 % of it."""
+    circuit = Circuit((), (), (), 2, TokenTarget(token=5), "logit", value, (), (), (), active=90, retained=0.2)
+    agreed, base = Agreement(20, r, same, 1.0, 0.25), 6 * value / 10
+    sufficiency = Sufficiency(base, base + 4 * kept, value, base, 8, base + 0.4, 0.2)
+    joint, scores = AblationEffect(-2.0, -4 * lost), GraphScores(0.1, 0.5)
+    return verdict_of(circuit, agreed, agreed, joint, sufficiency, scores)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "level", "start"),
+    [
+        (judged(0.95, 0.9), "good", "Sufficient, necessary: kept alone, 20 experts carry 95"),
+        (judged(0.5, 0.3), "good", "Mostly sufficient, partly necessary: "),
+        (judged(0.18, 0.1), "weak", "Not sufficient, not necessary: "),
+        (judged(0.3, -0.04), "weak", "Partly sufficient, not necessary: "),
+        (judged(0.9, 0.9, r=0.7), "weak", "Sufficient, necessary: "),
+        (judged(0.9, 0.9, same=0.7), "weak", "Sufficient, necessary: "),
+        (judged(0.9, 0.9, r=0.5), "bad", "Sufficient, necessary: "),
+        (judged(0.9, 0.9, r=None), "bad", "Sufficient, necessary: "),
+        (judged(0.9, 0.9, value=0.1), "weak", "All 90 active experts change the logit by only +0.04: no shares. "),
+    ],
+)
+def test_the_words_of_a_verdict_follow_the_shares(verdict: CircuitVerdict, level: str, start: str) -> None:
+    assert verdict.level == level
+    assert verdict.sentence.startswith(start)
+
+
+def test_a_verdict_states_all_shares() -> None:
+    sentence = judged(0.5, 0.375, r=0.7).sentence.replace("\N{NO-BREAK SPACE}", " ")
+    assert sentence == (
+        "Mostly sufficient, partly necessary: kept alone, 20 experts carry 50 % of the +4.00 that all 90 active ones "
+        "add to the logit (20 random ones 10 % ± 5); without the 20, 62 % remains. The predictions hold only roughly: "
+        "r = 0.70, 100 % in the predicted direction. Replacement score 0.10: 10 % of the influence starts at tokens."
+    )
+
+
+def test_experts_no_better_than_random_sets_are_not_sufficient() -> None:
+    circuit = Circuit((), (), (), 2, TokenTarget(token=5), "logit", 10.0, (), (), (), active=90, retained=0.2)
+    agreed, noisy = Agreement(20, 0.97, 1.0, 1.0, 0.25), Sufficiency(6.0, 8.4, 9.0, 7.0, 8, 8.0, 0.3)
+    verdict = verdict_of(circuit, agreed, agreed, AblationEffect(-2.0, -2.0), noisy, GraphScores(0.1, 0.5))
+    assert verdict.level == "weak"
+    assert verdict.sentence.startswith("Not sufficient, mostly necessary: ")

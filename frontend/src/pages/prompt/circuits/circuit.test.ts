@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 
-import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitTarget } from "@/api/types";
+import type { CircuitGraph, CircuitNode, CircuitTarget } from "@/api/types";
 
 import { isWholeWord } from "@/components/tokens/token-chip";
 import { layersParam } from "@/pages/prompt/routing/routing-params";
 
-import { defaultTarget, graphRows, MOST_PROBABLE, targetParam, tokenRuns, verdict } from "./circuit";
+import { defaultTarget, graphRows, MOST_PROBABLE, pathThrough, sizedEdges, targetParam, tokenRuns } from "./circuit";
 
 const TARGETS: readonly CircuitTarget[] = [
   MOST_PROBABLE,
@@ -45,79 +45,6 @@ test.each([
 
 test("fragments, parts of characters and punctuation are no whole words", () => {
   expect([" which", " a", "ymour", " l", "\ufffd\ufffd", "!),", ""].filter(isWholeWord)).toEqual([" which", " a"]);
-});
-
-const GRAPH = { value: 10, active: 90, target: MOST_PROBABLE } as CircuitGraph;
-
-function check(correlation: number | null, sameSign: number): CircuitCheck {
-  const agreement = { count: 20, correlation, same_sign: sameSign, slope: 1, largest_miss: 0.25 };
-  return {
-    measured: [null, -1],
-    edges: [-1],
-    left_top_k: [false],
-    experts: agreement,
-    between: agreement,
-    joint: { predicted: -2, measured: -1.5 },
-    sufficiency: { without_experts: 6, mean: 8, random_mean: 9, random_worst: 7, draws: 8, control: 6.4 },
-    scores: { replacement: 0.1, completeness: 0.5 },
-  };
-}
-
-test.each([
-  [0.97, 1, "good"],
-  [0.97, 0.7, "weak"],
-  [0.7, 0.9, "weak"],
-  [0.5, 1, "bad"],
-  [null, 1, "bad"],
-] as const)("r %s and %s in the predicted direction are %s", (correlation, sameSign, level) => {
-  expect(verdict(GRAPH, check(correlation, sameSign)).level).toBe(level);
-});
-
-test("experts that do no more alone than random ones are not sufficient, whatever the sign of the target", () => {
-  for (const [value, without, mean, control] of [
-    [10, 6, 6.2, 6.4],
-    [-10, -6, -6.2, -6.4],
-  ] as const) {
-    const checked = check(0.97, 1);
-    const sufficiency = { ...checked.sufficiency, without_experts: without, mean, control };
-    const found = verdict({ ...GRAPH, value }, { ...checked, sufficiency });
-    expect(found.level).toBe("weak");
-    expect(found.claim).toContain(": not sufficient, ");
-  }
-});
-
-test.each([
-  [6.5, -0.03, "weak", "sufficient in part, not necessary"],
-  [8, -1.5, "good", "sufficient in part, necessary in part"],
-  [9.8, -2.5, "good", "sufficient, necessary"],
-])(
-  "experts that alone lead from 6 to %s of 10, and lower it by %s, are %s: %s",
-  (mean, measured, level, conclusion) => {
-    const checked = check(0.97, 1);
-    const sufficiency = { ...checked.sufficiency, mean };
-    const found = verdict(GRAPH, { ...checked, sufficiency, joint: { predicted: -2, measured } });
-    expect(found.level).toBe(level);
-    expect(found.claim).toContain(`: ${conclusion}`);
-  },
-);
-
-test("the claim says what the experts do alone, and whether the target needs them", () => {
-  const { claim, figures } = verdict(GRAPH, check(0.97, 1));
-  expect(claim).toBe(
-    "Kept alone, 20 of 90 active experts give +2.00 of the +4.00 that all experts add to the prediction; 20 random " +
-      "ones give +0.40. Ablated together, they change it by −1.50: sufficient in part, necessary in part",
-  );
-  expect(figures.map(({ name, value }) => [name, value])).toEqual([
-    ["Kept alone", "+2.00"],
-    ["Ablated together", "−1.50"],
-    ["Replacement score", "0.10"],
-  ]);
-});
-
-test("a share that is not above zero is none", () => {
-  const checked = check(0.97, 1);
-  const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, control: 5.9 } });
-  expect(found.figures[0]?.note).toBe("50\u00a0% of what all 90 active experts add (+4.00); 20 random ones none");
 });
 
 const expert = (layer: number, position: number, number: number): CircuitNode => ({
@@ -175,4 +102,22 @@ test("a layer without an expert keeps its row, unless it is after the explained 
 test("tokens without experts are joined", () => {
   const shown = tokenRuns(circuit(40, [expert(1, 10, 1)])).map(({ positions }) => positions.length);
   expect(shown).toEqual([9, 1, 28, 1]);
+});
+
+test("strong edges and those of a node are drawn, and the path through it is known", () => {
+  const edge = (source: number, target: number, predicted: number) => ({
+    source,
+    target,
+    predicted,
+    leaves_top_k: false,
+  });
+  const nodes = [expert(2, 4, 0), expert(1, 3, 1), expert(1, 2, 2), expert(1, 1, 3)];
+  const ends = [edge(1, 0, -1), edge(2, 0, -0.2), edge(3, 0, 0.5)];
+  const between = [edge(2, 1, -0.1), edge(3, 1, 0.01)];
+  const all = sizedEdges({ ...circuit(5, nodes), edges: [...ends, ...between] });
+  expect(all.map(({ isStrong }) => isStrong)).toEqual([true, false, true, true, false]);
+  const { drawn, path, nodes: onPath } = pathThrough(2, all);
+  expect(drawn.map(({ source, target }) => `${source}-${target}`)).toEqual(["1-0", "2-0", "3-0", "2-1"]);
+  expect([...path].map(({ source, target }) => `${source}-${target}`)).toEqual(["1-0", "2-0", "2-1"]);
+  expect([...onPath].toSorted()).toEqual([0, 1, 2]);
 });

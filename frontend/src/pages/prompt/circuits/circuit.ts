@@ -1,10 +1,9 @@
 /** A circuit: its parameters in the URL, the names and order of its nodes, and what a check says about it. */
 
-import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, CircuitTarget } from "@/api/types";
+import type { CircuitGraph, CircuitNode, CircuitResponse, CircuitTarget } from "@/api/types";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
-import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
+import { formatFixed } from "@/lib/text/format";
 import { isWholeWord } from "@/components/tokens/token-chip";
-import { CIRCUIT_LIMITS } from "@/lib/text/glossary";
 import { visibleText } from "@/lib/text/token-text";
 import { FUNCTION_WORDS, type NamedInfo } from "@/pages/prompt/expert-name";
 import { layersParam } from "@/pages/prompt/routing/routing-params";
@@ -97,13 +96,64 @@ export function tokenText(graph: CircuitGraph, position: number): string {
   return token === undefined ? "" : token.start ? "start" : visibleText(token.text);
 }
 
-/** The target, then each layer before it, the last one first, with the indices of its experts, strongest first. */
-export function graphRows({ nodes, layers: traced, runs, target }: CircuitGraph) {
+/** Least effect through an edge that is always drawn, relative to the largest to the target, or between experts. */
+export const DRAWN_FROM = 0.3;
+
+/** The edges with their effects on the target through the later expert, relative to the largest. */
+export function sizedEdges({ nodes, edges }: CircuitGraph) {
+  const sized = edges.map((edge) => {
+    const { activation = null, predicted: effect = 0 } = nodes[edge.target] ?? {};
+    const through = edge.target === 0 || activation === null ? 1 : effect / activation;
+    return { ...edge, size: Math.abs(edge.predicted * through) };
+  });
+  const largest = (all: readonly { readonly size: number }[]) => Math.max(1e-9, ...all.map(({ size }) => size));
+  const [all, between] = [largest(sized), largest(sized.filter(({ target }) => target !== 0))];
+  return sized.map((edge) => ({
+    ...edge,
+    size: edge.size / all,
+    isStrong: edge.size >= DRAWN_FROM * (edge.target === 0 ? all : between),
+  }));
+}
+
+type SizedEdge = ReturnType<typeof sizedEdges>[number];
+
+/** The strongest edges, those of a node, and which of them lie on a path through it. */
+export function pathThrough(index: number, all: readonly SizedEdge[]) {
+  const drawn = all.filter(({ source, target, isStrong }) => isStrong || source === index || target === index);
+  const reached = (from: "source" | "target", to: "source" | "target") => {
+    const found = new Set([index]);
+    // Also visits the nodes that are added on the way.
+    for (const node of found) for (const edge of drawn) if (edge[from] === node) found.add(edge[to]);
+    return found;
+  };
+  const [before, after] = [reached("target", "source"), reached("source", "target")];
+  const isOn = ({ source, target }: SizedEdge) =>
+    (before.has(source) && before.has(target)) || (after.has(source) && after.has(target));
+  return { drawn, path: new Set(drawn.filter(isOn)), nodes: new Set([...before, ...after]) };
+}
+
+/** The mean token of what a node has strong edges with, by which the experts on a token of a layer are ordered. */
+function meanToken(index: number, { nodes }: CircuitGraph, edges: readonly SizedEdge[]): number {
+  const own = edges.filter(({ source, target, isStrong }) => isStrong && (source === index || target === index));
+  const total = own.reduce((sum, { size }) => sum + size, 0);
+  const places = own.map(({ source, target, size }) => {
+    return (size / total) * (nodes[source === index ? target : source]?.position ?? 0);
+  });
+  return places.reduce((sum, place) => sum + place, 0);
+}
+
+/** The target, then each layer before it, the last one first, with the indices of its experts from left to right. */
+export function graphRows(graph: CircuitGraph) {
+  const { nodes, layers: traced, runs, target } = graph;
+  const edges = sizedEdges(graph);
+  const places = nodes.map((_, index) => meanToken(index, graph, edges));
   const end = target.kind === "expert" ? (traced[runs.indexOf(target.run)] ?? Infinity) : Infinity;
   const layers = new Set(traced.filter((layer) => layer < end));
   return [null, ...[...layers].sort((a, b) => b - a)].map((layer) => ({
     title: layer === null ? "Target" : `Layer ${layer}`,
-    indices: [...nodes.keys()].filter((index) => nodes[index]?.layer === layer),
+    indices: [...nodes.keys()]
+      .filter((index) => nodes[index]?.layer === layer)
+      .sort((a, b) => (places[a] ?? 0) - (places[b] ?? 0)),
   }));
 }
 
@@ -145,75 +195,4 @@ export const signClass = (change: number) => (change < 0 ? "up" : "down");
 export function effectText(change: number, digits = 2): string {
   const size = formatFixed(Math.abs(change), digits);
   return Number(size) === 0 ? size : `${change < 0 ? "supports" : "opposes"} ${size}`;
-}
-
-interface Figure {
-  readonly name: string;
-  readonly value: string;
-  readonly note: string;
-}
-
-export interface Verdict {
-  readonly level: "good" | "weak" | "bad";
-  /** What the shown experts do alone and whether the target needs them, in two sentences. */
-  readonly claim: string;
-  /** The three that the claim is about, and those that the predictions are checked by. */
-  readonly figures: readonly Figure[];
-  readonly checks: readonly Figure[];
-}
-
-const percent = (share: number) => (share < 0.005 ? "none" : `${formatFixed(100 * share, 0)}\u00a0%`);
-const correlationText = (r: number | null) => (r === null ? "too few for r" : `r = ${formatFixed(r, 2)}`);
-
-export function verdict(graph: CircuitGraph, { experts, between, joint, sufficiency, scores }: CircuitCheck): Verdict {
-  const { without_experts: base, mean, control, draws } = sufficiency;
-  const { good, weak, most, some } = CIRCUIT_LIMITS;
-  const whole = graph.value - base;
-  const shareOf = (change: number) => (whole === 0 ? 0 : change / whole);
-  const [kept, random, lost] = [shareOf(mean - base), shareOf(control - base), shareOf(-joint.measured)];
-  const reaches = (limits: typeof good) =>
-    (experts.correlation ?? -1) >= limits.correlation && (experts.same_sign ?? 0) >= limits.sameSign;
-  const isBeyondChance = kept > random;
-  const target = graph.target.kind === "expert" ? "activation" : "prediction";
-  const all = `${formatCount(graph.active)} active experts`;
-  const sufficient = !isBeyondChance ? "not sufficient" : kept >= 1 - some ? "sufficient" : "sufficient in part";
-  const necessary = lost >= most ? "necessary" : lost >= some ? "necessary in part" : "not necessary";
-  const claim =
-    `Kept alone, ${experts.count} of ${all} give ${formatSigned(mean - base)} of the ${formatSigned(whole)} that all ` +
-    `experts add to the ${target}; ${experts.count} random ones give ${formatSigned(control - base)}. ` +
-    `Ablated together, they change it by ${formatSigned(joint.measured)}: ${sufficient}, ${necessary}`;
-  return {
-    level: !reaches(weak) ? "bad" : reaches(good) && isBeyondChance && kept >= most ? "good" : "weak",
-    claim: reaches(weak) ? claim : "Do not rely on this circuit: the model does not do what it predicts",
-    figures: [
-      {
-        name: "Kept alone",
-        value: formatSigned(mean - base),
-        note: `${percent(kept)} of what all ${all} add (${formatSigned(whole)}); ${experts.count} random ones ${percent(random)}`,
-      },
-      {
-        name: "Ablated together",
-        value: formatSigned(joint.measured),
-        note: `sum of the predictions ${formatSigned(joint.predicted)}`,
-      },
-      {
-        name: "Replacement score",
-        value: formatFixed(scores.replacement),
-        note: `[influence that starts at tokens](/glossary#circuit_scores), not at errors; completeness ${formatFixed(scores.completeness)}`,
-      },
-    ],
-    checks: [
-      {
-        name: "Single experts",
-        value: `${percent(experts.same_sign ?? 0)} as predicted`,
-        note: `direction of ${experts.count}; ${correlationText(experts.correlation)}, largest miss ${formatFixed(experts.largest_miss ?? 0)}`,
-      },
-      { name: "Edges", value: correlationText(between.correlation), note: `${between.count} between experts` },
-      {
-        name: "Others at random strengths",
-        value: percent(shareOf(sufficiency.random_mean - base)),
-        note: `worst of ${draws} draws ${percent(shareOf(sufficiency.random_worst - base))}`,
-      },
-    ],
-  };
 }

@@ -10,16 +10,26 @@ import { formatFixed, formatSigned } from "@/lib/text/format";
 import { type Edge, Edges, nextCell } from "@/pages/prompt/edges";
 import { ExpertName } from "@/pages/prompt/expert-name";
 
-import { effectText, expertInfo, graphRows, nodeName, signClass, tokenRuns, tokenText } from "./circuit";
+import {
+  effectText,
+  expertInfo,
+  graphRows,
+  nodeName,
+  pathThrough,
+  signClass,
+  sizedEdges,
+  tokenRuns,
+  tokenText,
+} from "./circuit";
 
 interface GraphProps {
   readonly response: CircuitResponse;
   readonly check: CircuitCheck | null;
-  /** Indices of nodes; `active` is the one whose edges are highlighted. */
+  /** Indices of nodes. The path through the hovered one, or through the selected one, is highlighted. */
   readonly selected: number;
-  readonly active: number;
+  /** The node under the pointer or focus. */
+  readonly hovered: number | null;
   readonly onSelect: (index: number) => void;
-  /** The node under the pointer or focus, null when it leaves. */
   readonly onHover: (index: number | null) => void;
 }
 
@@ -27,9 +37,10 @@ interface NodeProps extends Pick<GraphProps, "response" | "check" | "selected"> 
   readonly index: number;
   /** The size with the darkest shade. */
   readonly largest: number;
+  readonly isFaded: boolean;
 }
 
-function Node({ response, check, selected, index, largest }: NodeProps) {
+function Node({ response, check, selected, index, largest, isFaded }: NodeProps) {
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
   const measured = check?.measured[index];
@@ -44,6 +55,7 @@ function Node({ response, check, selected, index, largest }: NodeProps) {
       tabIndex={index === selected ? 0 : -1}
       data-node={index}
       data-position={node.position}
+      data-faded={isFaded || undefined}
       aria-pressed={index === selected}
     >
       <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
@@ -64,51 +76,61 @@ function Node({ response, check, selected, index, largest }: NodeProps) {
 
 const LABEL = "Circuit; use the arrow keys to move between nodes";
 
-/** A curve per edge, as wide as the share of the target's change that it stands for. */
-function circuitEdges({ nodes, edges }: CircuitGraph, active: number): readonly Edge[] {
-  const sizes = edges.map(({ source, target, predicted }) => {
-    const end = nodes[target];
-    return target === 0 || end?.activation == null
-      ? Math.abs(nodes[source]?.predicted ?? 0)
-      : Math.abs((predicted / end.activation) * end.predicted);
+/** The edges to draw, and the nodes on the path through one. */
+function usePath(graph: CircuitGraph, index: number) {
+  const sized = useMemo(() => sizedEdges(graph), [graph]);
+  return useMemo(() => {
+    const { drawn, path, nodes } = pathThrough(index, sized);
+    const edges = drawn.map((edge): Edge => {
+      const { source, target, predicted, size } = edge;
+      return { from: String(source), to: String(target), isUp: predicted < 0, size, isNear: path.has(edge) };
+    });
+    return { edges, near: nodes };
+  }, [sized, index]);
+}
+
+/** Only a moving pointer shows a path: a graph may be drawn under one that rests. */
+function nodeEvents({ onSelect, onHover }: Pick<GraphProps, "onSelect" | "onHover">) {
+  const { onPointerOver: onPointerMove, ...events } = tokenEvents({
+    selector: "[data-node]",
+    onEnter: (node) => onHover(node === null ? null : Number(node.dataset.node)),
+    onPress: (node) => onSelect(Number(node.dataset.node)),
+    next: nextCell,
   });
-  const largest = Math.max(1e-9, ...sizes);
-  return edges.map(({ source, target, predicted }, i) => ({
-    from: String(source),
-    to: String(target),
-    isUp: predicted < 0,
-    size: (sizes[i] ?? 0) / largest,
-    isNear: source === active || target === active,
-  }));
+  return { ...events, onPointerMove };
 }
 
 /** A table of layers by tokens; on a narrow screen, its rows are lists. */
 export function Graph(props: GraphProps) {
-  const { response, check, selected, active, onSelect, onHover } = props;
+  const { response, check, selected, hovered } = props;
   const { graph } = response;
   const box = useRef<HTMLDivElement>(null);
   const runs = useMemo(() => tokenRuns(graph), [graph]);
-  const edges = useMemo(() => circuitEdges(graph, active), [graph, active]);
+  const rows = useMemo(() => graphRows(graph), [graph]);
+  const { edges, near } = usePath(graph, hovered ?? selected);
   // The target and the strongest experts are at the last tokens.
   useLayoutEffect(() => {
     if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
   }, [graph]);
   const changes = graph.nodes.slice(1).map(({ predicted }, i) => Math.abs(check?.measured[i + 1] ?? predicted));
   const largest = Math.max(1e-9, ...changes);
-  const node = (index: number) => <Node key={index} {...{ response, check, selected, index, largest }} />;
-  const events = tokenEvents({
-    selector: "[data-node]",
-    onEnter: (box) => onHover(box === null ? null : Number(box.dataset.node)),
-    onPress: (box) => onSelect(Number(box.dataset.node)),
-    next: nextCell,
-  });
+  const node = (index: number) => {
+    const isFaded = hovered !== null && !near.has(index);
+    return <Node key={index} {...{ response, check, selected, index, largest, isFaded }} />;
+  };
   return (
     <ScrollBox className="layer-box" label="Circuit by token" ref={box}>
-      <div className="layer-table circuit" role="group" aria-label={LABEL} {...events}>
+      <div
+        className="layer-table circuit"
+        role="group"
+        aria-label={LABEL}
+        data-path={hovered !== null || undefined}
+        {...nodeEvents(props)}
+      >
         <Edges edges={edges} />
         <table role="presentation">
           <tbody>
-            {graphRows(graph).map(({ title, indices }) => (
+            {rows.map(({ title, indices }) => (
               <tr key={title}>
                 <td>{title}</td>
                 {(indices.length === 0 ? runs.slice(0, 1) : runs).map(({ positions: [position] }) => (

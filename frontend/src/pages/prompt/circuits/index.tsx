@@ -12,6 +12,7 @@ import type {
   CircuitRequest,
   CircuitResponse,
   CircuitTarget,
+  CircuitVerdict,
   RunSummary,
 } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -19,7 +20,7 @@ import { useShare } from "@/components/layout/share";
 import { PromptLoading, usePromptDraft } from "@/components/prompt/prompt-box";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
-import { LinkedText, Term } from "@/components/terms/term";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
@@ -29,7 +30,7 @@ import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-values";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatFixed, formatShare } from "@/lib/text/format";
+import { formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
@@ -40,9 +41,9 @@ import {
   expertInfo,
   MOST_PROBABLE,
   SHOWN,
+  DRAWN_FROM,
+  sizedEdges,
   tokenText,
-  type Verdict,
-  verdict,
 } from "./circuit";
 import { Graph } from "./graph";
 import { NodePanel } from "./panel";
@@ -158,7 +159,6 @@ interface Parts {
 }
 
 interface FindingProps extends Parts {
-  readonly found: Verdict | null;
   readonly checking: { readonly key: QueryKey; readonly error: Error | null; readonly isFetching: boolean };
 }
 
@@ -175,7 +175,7 @@ function Progress({ of }: { readonly of: QueryKey }) {
 }
 
 /** The finding: the experts that support and oppose the target most, and what they do together. */
-function Finding({ response, check, found, checking }: FindingProps) {
+function Finding({ response, check, checking }: FindingProps) {
   const { graph } = response;
   const change = (index: number) => check?.measured[index] ?? graph.nodes[index]?.predicted ?? 0;
   const order = [...graph.nodes.keys()].slice(1).sort((a, b) => change(a) - change(b));
@@ -202,9 +202,11 @@ function Finding({ response, check, found, checking }: FindingProps) {
         )}
         {change(last) > 0 && <>{named(last)} opposes it most.</>}
       </p>
-      <p className="circuit-verdict" data-level={found?.level} role="status" aria-busy={checking.isFetching}>
-        {found !== null ? (
-          <Term id="circuit_verdict">{found.claim}.</Term>
+      <p className="circuit-verdict" data-level={check?.verdict.level} role="status" aria-busy={checking.isFetching}>
+        {check !== null ? (
+          <>
+            <Term id="circuit_verdict">Verdict</Term>: {check.verdict.sentence}
+          </>
         ) : checking.isFetching ? (
           <>
             Ablating each of the {graph.nodes.length - 1} shown experts in the model … <Progress of={checking.key} />
@@ -217,32 +219,22 @@ function Finding({ response, check, found, checking }: FindingProps) {
   );
 }
 
-const Figures = ({ of }: { readonly of: Verdict["figures"] }) => (
-  <dl>
-    {of.map(({ name, value, note }) => (
-      <div key={name}>
-        <dt>{name}</dt>
-        <dd>
-          <b>{value}</b>
-        </dd>
-        <dd className="dim">
-          <LinkedText text={note} />
-        </dd>
-      </div>
-    ))}
-  </dl>
-);
-
-/** The figures behind the verdict; its place is kept until they are there. */
-const Checks = ({ found }: { readonly found: Verdict | null }) => (
-  <section className="circuit-checks" aria-label="Checks" aria-busy={found === null}>
-    {found !== null && (
+/** The figures behind the verdict; their place is kept until they are there. */
+const Checks = ({ verdict }: { readonly verdict: CircuitVerdict | undefined }) => (
+  <section className="circuit-checks" aria-label="Checks" aria-busy={verdict === undefined}>
+    {verdict !== undefined && (
       <>
-        <Figures of={found.figures} />
-        <details>
-          <summary>How well the predictions hold</summary>
-          <Figures of={found.checks} />
-        </details>
+        <dl>
+          {verdict.figures.map(([name, value, note]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>
+                <b>{value}</b> <span className="dim">{note}</span>
+              </dd>
+            </div>
+          ))}
+        </dl>
+        <p className="dim">{verdict.limits}</p>
       </>
     )}
   </section>
@@ -260,6 +252,8 @@ interface ViewProps extends UrlState<typeof CIRCUIT_PARAMS> {
 function GraphToolbar(props: Omit<ViewProps, "next" | "isStopped"> & Parts) {
   const { request, check, params, setParams } = props;
   const { graph } = props.response;
+  const sized = sizedEdges(graph);
+  const drawn = sized.filter(({ isStrong }) => isStrong).length;
   const { mutate, isPending, error } = useMutation({
     mutationFn: () => fetchSnapshot(request.runs[0] ?? "", { kind: "circuit", request, graph, check }),
     onSuccess: (files) => saveFile("circuit.json", JSON.stringify(files.graph), "application/json"),
@@ -268,8 +262,9 @@ function GraphToolbar(props: Omit<ViewProps, "next" | "isStopped"> & Parts) {
     <div className="row wrap circuit-toolbar">
       <p className="dim">
         Each box is an expert: what it fires on, and how much it supports (+) or opposes (−) the target,{" "}
-        <Term id="circuit_effect">{check === null ? "predicted" : "measured without it"}</Term>. Point at a box for what
-        activates it.
+        <Term id="circuit_effect">{check === null ? "predicted" : "measured without it"}</Term>. {drawn} of{" "}
+        {sized.length} arrows are always drawn: those with at least {formatPercent(DRAWN_FROM, 0)} % of the effect of
+        the strongest one to the target, or between experts. Point at a box for its path.
       </p>
       <label>
         Experts{" "}
@@ -312,15 +307,13 @@ function CircuitView({ response, request, next, isStopped, params, setParams }: 
   useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request, graph, check }));
   const [hovered, setHovered] = useState<number | null>(null);
   const selected = params.node < graph.nodes.length ? params.node : 0;
-  const active = hovered ?? selected;
-  const described = useDebouncedValue(active);
+  const described = useDebouncedValue(hovered ?? selected);
   const select = (node: number) => setParams({ node });
   const explain = ({ run, expert, position }: CircuitNode) => {
     if (run === null || expert === null) return;
     setParams({ target: { kind: "expert", run, expert }, at: position, node: 1 }, "push");
   };
   const parts = { response, check };
-  const found = check === null ? null : verdict(graph, check);
   return (
     <>
       <TargetBar
@@ -329,12 +322,12 @@ function CircuitView({ response, request, next, isStopped, params, setParams }: 
         isDefault={params.target === MOST_PROBABLE}
         onChange={(target, at = request.position ?? null) => setParams({ target, at, node: 1 }, "push")}
       />
-      <Finding {...parts} found={found} checking={{ key: checkQuery.queryKey, error, isFetching }} />
+      <Finding {...parts} checking={{ key: checkQuery.queryKey, error, isFetching }} />
       <div className="circuit-columns">
         <section className="prompted-main" aria-label="Graph">
-          <Graph {...parts} selected={selected} active={active} onSelect={select} onHover={setHovered} />
+          <Graph {...parts} selected={selected} hovered={hovered} onSelect={select} onHover={setHovered} />
           <GraphToolbar {...parts} request={request} params={params} setParams={setParams} />
-          <Checks found={found} />
+          <Checks verdict={check?.verdict} />
         </section>
         <aside className="circuit-panel" aria-label="Circuit details">
           <NodePanel
