@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from mxd.trainer.config import DtypeChoice
+from mxd.trainer.config.training import DtypeChoice
 from mxd.trainer.errors import UserError
 
 

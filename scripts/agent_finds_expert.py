@@ -20,7 +20,7 @@ from typing import Any
 from mcp import Client, StdioServerParameters, stdio_client
 
 from mxd.backend.database.demo import demo_database_url
-from mxd.trainer.config import SAMPLE
+from mxd.trainer.config.base import SAMPLE
 
 
 @dataclass(frozen=True)

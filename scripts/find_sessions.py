@@ -30,7 +30,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mxd.backend.database.engine import open_database
-from mxd.trainer.config import Edit, Sampling, StrengthSweepConfig, TextConfig
+from mxd.trainer.config.steering import Edit, Sampling, StrengthSweepConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.sequences import tokenize_documents
 from mxd.trainer.inference.generation import run_alone
 from mxd.trainer.inference.results import StrengthSweepDoneEvent

@@ -20,7 +20,7 @@ import torch
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
-from mxd.trainer.config import Sampling, StrengthSweepConfig
+from mxd.trainer.config.steering import Sampling, StrengthSweepConfig
 from mxd.trainer.inference.generation import run_alone
 from mxd.trainer.inference.results import StrengthSweepDoneEvent
 from mxd.trainer.inference.strength_sweep import StrengthSweep

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from mxd.trainer.config import EvaluateConfig, TextConfig
+from mxd.trainer.config.analysis import EvaluateConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.evaluation.evaluate import (
     ORIGINAL,
     Evaluator,

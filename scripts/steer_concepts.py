@@ -34,8 +34,8 @@ from torch.nn import functional as F
 from mxd.trainer.analysis.edit_price import units_of
 from mxd.trainer.analysis.effect_search import expert_effects, unit_prices
 from mxd.trainer.analysis.effects import differentiable_forward, gradients_of, layers_of, read_target
-from mxd.trainer.config import Sampling
 from mxd.trainer.config.analysis import ContinuationTarget
+from mxd.trainer.config.steering import Sampling
 from mxd.trainer.data.readers import read_labelled
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
 from mxd.trainer.inference.units import all_units

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from mxd.trainer.analysis.effect_search import measure, unit_prices
-from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import FindConfig
+from mxd.trainer.config.steering import Edit
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 

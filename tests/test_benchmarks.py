@@ -17,7 +17,7 @@ from benchmarks.trainer.evaluate import bench_evaluate
 from benchmarks.trainer.sizes import Sizes as TrainingSizes
 from mxd.backend.api.app import create_app
 from mxd.backend.settings import Settings
-from mxd.trainer.config import EvaluateConfig
+from mxd.trainer.config.analysis import EvaluateConfig
 from mxd.trainer.storage.database.open import sqlite_url
 from tests.helpers.runs import CONFIGS, byte_tokenizer, run_of, small_world
 

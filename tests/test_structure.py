@@ -18,7 +18,7 @@ from mxd.backend.api.dependencies import needed_role
 from mxd.backend.cli.commands.serve import ServeCommand
 from mxd.backend.cli.parser import command_from
 from mxd.backend.database import demo
-from mxd.trainer.config import SAMPLE
+from mxd.trainer.config.base import SAMPLE
 
 ROOT = Path(__file__).parent.parent
 # In pieces, so that this file does not match itself.
@@ -167,7 +167,7 @@ def test_the_demo_is_a_package_of_its_own(unpacked: Path, tmp_path: Path) -> Non
     installed = built_wheel(tmp_path / "packaging" / "demo")
     data = installed / "mxd_demo" / "data"
     assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} == set(list(demo_files)[:2])
-    code = "from mxd.trainer.config import SAMPLE; print(SAMPLE)"
+    code = "from mxd.trainer.config.base import SAMPLE; print(SAMPLE)"
     said = run_python(tmp_path, "-c", code, packages=(unpacked, installed))
     assert Path(said.stdout.strip()) == data, said.stderr
 

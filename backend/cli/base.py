@@ -16,14 +16,14 @@ from pydantic_core import to_json
 
 from mxd.backend.cli.console import existing_database
 from mxd.backend.settings import Settings
-from mxd.trainer.config import DtypeChoice
+from mxd.trainer.config.training import DtypeChoice
 from mxd.trainer.utils.display import printable
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.orm import Session
 
-    from mxd.trainer.config import TextConfig
+    from mxd.trainer.config.training import TextConfig
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
     from mxd.trainer.utils.distributed import ProcessGroup

@@ -20,7 +20,8 @@ from mxd.backend.database.annotations import SessionRecord, json_units
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.database.maintenance import upgrade_database
 from mxd.backend.settings import DEMO_DATABASE, demo_database, demo_digest
-from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE, SteeringConfig
+from mxd.trainer.config.base import INSTALLED_SAMPLE, SAMPLE
+from mxd.trainer.config.steering import SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.units import edit_units
 from mxd.trainer.storage.database.expert_columns import ExpertRecord

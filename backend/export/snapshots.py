@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import LabelRecord, labels_of
 from mxd.backend.queries.automatic_labels import shown_labels
-from mxd.trainer.config import Sampling, SteeringConfig
 from mxd.trainer.config.analysis import CircuitConfig, ContinuationTarget, DifferenceTarget, ExpertTarget, target_tokens
+from mxd.trainer.config.steering import Sampling, SteeringConfig
 from mxd.trainer.errors import NotFoundError
 from mxd.trainer.storage.run import Run, without_folder
 from mxd.trainer.utils.snapshot import Origin

@@ -10,18 +10,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from mxd.backend.errors import BusyError, ClientGoneError, UnusableRunError
-from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.worker import Delivery, GenerationEvent, GenerationRequest, ModelWorker
 from mxd.backend.schemas.runs import LoadedLanguageModel
 from mxd.backend.settings import Settings
-from mxd.trainer.config import SteeringConfig
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.config.steering import SteeringConfig, StrengthSweepConfig
+from mxd.trainer.errors import NotFoundError, TooLongError, UserError
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.run import Run
@@ -36,6 +35,66 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Params = ParamSpec("Params")
+
+
+class CompletionConfig(SteeringConfig):
+    """A steered text without its baseline. It also ends where the language model's context does."""
+
+
+ROWS_PER_SAMPLE = 4
+"""Batch rows of one steered sample: the text of each variant, read with and without the edits."""
+ROWS_PER_STRENGTH = 3
+"""Batch rows of one sample of a strength sweep: the text with and without the edits, and the control's text."""
+ROWS_OF_BASELINE = 2
+"""Batch rows of one baseline text of a strength sweep."""
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The language model and the runs that a job works on."""
+
+    language_model: LanguageModel
+    runs: Sequence[Run]
+    prompt_tokens: int
+    """The server's limit on the length of a prompt, in tokens."""
+    callbacks: Callbacks
+    """Cancels a long task once the client has disconnected."""
+
+    def token_ids(self, text: str) -> list[int]:
+        """Token ids of a text with the start token. The jobs pass these on, so that it is tokenised once."""
+        from mxd.trainer.language_model.tokenizer import prompt_ids
+
+        ids = prompt_ids(self.language_model, text, start_token=self.runs[0].config.text.start_token)
+        if len(ids) > self.prompt_tokens:
+            raise TooLongError(
+                f"The text is too long: {len(ids):,} tokens with the start token. This server accepts "
+                f"{self.prompt_tokens:,}. Shorten the text."
+            )
+        return ids
+
+
+def prepare_generation(context: JobContext, config: SteeringConfig, units: Units) -> Generation:
+    """Check a request to steer, to complete a text or to sweep strengths, depending on the class of ``config``."""
+    from mxd.trainer.inference.steering import Steering
+    from mxd.trainer.inference.strength_sweep import StrengthSweep
+    from mxd.trainer.language_model.tokenizer import prompt_ids
+
+    ids = context.token_ids(config.prompt)
+    if isinstance(config, CompletionConfig):
+        room = context.language_model.max_tokens - len(prompt_ids(context.language_model, ids, new_tokens=1))
+        tokens = min(config.sampling.max_tokens, room)
+        fitted = config.model_copy(update={"sampling": config.sampling.model_copy(update={"max_tokens": tokens})})
+        return Steering.prepare(context.language_model, context.runs, fitted, units, ids).alone()
+    kind = StrengthSweep.prepare if isinstance(config, StrengthSweepConfig) else Steering.prepare
+    return kind(context.language_model, context.runs, config, units, ids)  # type: ignore[arg-type]
+
+
+def max_rows(config: SteeringConfig) -> int:
+    if isinstance(config, CompletionConfig):
+        return config.sampling.samples
+    if isinstance(config, StrengthSweepConfig):
+        return (ROWS_PER_STRENGTH * len(config.strengths) + ROWS_OF_BASELINE) * config.sampling.samples
+    return ROWS_PER_SAMPLE * config.sampling.samples
 
 
 class InferenceService:

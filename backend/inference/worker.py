@@ -26,7 +26,7 @@ from mxd.trainer.inference.results import SteeringStep, StrengthSweepProgressEve
 from mxd.trainer.utils.memory import trim_freed_memory
 
 if TYPE_CHECKING:
-    from mxd.trainer.config import DtypeChoice
+    from mxd.trainer.config.training import DtypeChoice
     from mxd.trainer.inference.generation import RowBatch
     from mxd.trainer.inference.steering import Steering
     from mxd.trainer.inference.strength_sweep import StrengthSweep

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config import OptimizerConfig, RegularizationConfig, TextConfig, TrainConfig
+from mxd.trainer.config.training import OptimizerConfig, RegularizationConfig, TextConfig, TrainConfig
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
     EvaluationRecord,

@@ -18,7 +18,7 @@ from mxd.backend.queries.runs import check_expert, find_index
 from mxd.backend.schemas import experts as bodies
 from mxd.trainer.analysis.labelling.matching import label_matches
 from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
-from mxd.trainer.config import RecurrenceConfig
+from mxd.trainer.config.analysis import RecurrenceConfig
 from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.tables import (

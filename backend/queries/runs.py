@@ -13,8 +13,8 @@ from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.commands import index_command, train_again_command
 from mxd.backend.schemas.routing import LayerRun, RunOptions
 from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
-from mxd.trainer.config import SteeringConfig
 from mxd.trainer.config.layer import Mixing, method_traits
+from mxd.trainer.config.steering import SteeringConfig
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from mxd.trainer.config import Edit, Scope, Size, SteeringMode
+from mxd.trainer.config.base import Size
+from mxd.trainer.config.steering import Edit, Scope, SteeringMode
 
 DEFAULT_TOKENS = 512
 """Largest number of new tokens if a request names none."""

@@ -8,8 +8,9 @@ from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import AutomaticLabel, TokenCount
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.results import ExpertEffect
-from mxd.trainer.config import Method, Size
 from mxd.trainer.config.analysis import Errors, Target, TokenTarget
+from mxd.trainer.config.base import Size
+from mxd.trainer.config.layer import Method
 from mxd.trainer.inference.results import RoutedToken
 from mxd.trainer.language_model.chat_template import Turn
 

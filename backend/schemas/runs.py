@@ -12,8 +12,7 @@ from pydantic import ConfigDict, StringConstraints
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.settings import Role
-from mxd.trainer.config import Method
-from mxd.trainer.config.layer import Mixing
+from mxd.trainer.config.layer import Method, Mixing
 from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.utils.bootstrap import Interval
 

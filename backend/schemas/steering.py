@@ -9,8 +9,8 @@ from mxd.backend.schemas.base import ErrorEvent, Schema
 from mxd.backend.schemas.routing import CircuitRequest, RoutedExpertInfo, RoutingRequest
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.results import EditPrice, FoundExperts, TokenEffect
-from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
+from mxd.trainer.config.steering import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.inference.results import (
     DoneEvent,
     StartEvent,

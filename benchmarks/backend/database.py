@@ -14,7 +14,7 @@ from sqlalchemy import Engine, Executable, insert, select, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import opened, size_in_bytes
-from mxd.trainer.config import TextConfig, TrainConfig
+from mxd.trainer.config.training import TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.storage.database.column_types import ACTIVE

@@ -18,7 +18,7 @@ from benchmarks.commands.bench_live import BenchGenerate, BenchIdentity, BenchSo
 from benchmarks.commands.bench_peers import BenchPeers
 from mxd.backend.cli.base import Command, Several
 from mxd.backend.cli.console import task
-from mxd.trainer.config import Count
+from mxd.trainer.config.base import Count
 
 if TYPE_CHECKING:
     from benchmarks.trainer.layer import StepSizes

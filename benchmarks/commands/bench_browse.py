@@ -17,7 +17,7 @@ from pydantic import Field
 from benchmarks.commands.bench_live import NO_SAMPLE, Positive, sample_run
 from mxd.backend.cli.base import Command
 from mxd.backend.cli.console import task
-from mxd.trainer.config import SAMPLE
+from mxd.trainer.config.base import SAMPLE
 from mxd.trainer.errors import UserError
 
 if TYPE_CHECKING:

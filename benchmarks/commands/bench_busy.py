@@ -7,7 +7,7 @@ from dataclasses import asdict
 from benchmarks.commands.bench_live import DEMO_RUN, Positive
 from mxd.backend.cli.base import Command, Several
 from mxd.backend.cli.main import SPINS
-from mxd.trainer.config import SAMPLE
+from mxd.trainer.config.base import SAMPLE
 
 LIBRARY_DEFAULT = 300_000
 """Spins of GNU OpenMP while there are no more threads than cores."""

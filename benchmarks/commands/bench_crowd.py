@@ -11,7 +11,7 @@ from pydantic import Field
 from benchmarks.commands.bench_browse import SyntheticDatabase, register, serving
 from benchmarks.commands.bench_live import Positive, sample_run
 from mxd.backend.cli.base import Several
-from mxd.trainer.config import SAMPLE
+from mxd.trainer.config.base import SAMPLE
 from mxd.trainer.errors import UserError
 
 

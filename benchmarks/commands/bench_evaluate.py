@@ -8,7 +8,9 @@ from typing import Literal
 from benchmarks.commands.bench_live import Positive
 from mxd.backend.cli.base import Command, Several
 from mxd.backend.cli.console import task
-from mxd.trainer.config import SAMPLE, Count, EvaluateConfig, TextConfig
+from mxd.trainer.config.analysis import EvaluateConfig
+from mxd.trainer.config.base import SAMPLE, Count
+from mxd.trainer.config.training import TextConfig
 
 
 class BenchEvaluate(Command):

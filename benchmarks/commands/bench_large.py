@@ -12,7 +12,7 @@ from benchmarks.commands.bench_browse import tokenizer_folder
 from benchmarks.commands.bench_live import Positive
 from mxd.backend.cli.base import Command, Positional, Several
 from mxd.backend.cli.console import task
-from mxd.trainer.config import Count
+from mxd.trainer.config.base import Count
 
 if TYPE_CHECKING:
     from benchmarks.trainer.large.line import Line

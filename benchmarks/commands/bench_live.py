@@ -16,7 +16,7 @@ from pydantic import Field
 
 from mxd.backend.cli.base import Command
 from mxd.backend.cli.console import task
-from mxd.trainer.config import SAMPLE
+from mxd.trainer.config.base import SAMPLE
 
 if TYPE_CHECKING:
     from mxd.trainer.storage.run import Run

@@ -14,7 +14,7 @@ from benchmarks.peers.environments import ENVIRONMENTS
 from benchmarks.peers.scripts.protocol import Work
 from mxd.backend.cli.base import Command, Several
 from mxd.backend.cli.console import task
-from mxd.trainer.config import SAMPLE, Count
+from mxd.trainer.config.base import SAMPLE, Count
 from mxd.trainer.errors import UserError
 
 if TYPE_CHECKING:

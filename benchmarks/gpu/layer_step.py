@@ -15,8 +15,7 @@ from benchmarks.gpu.clock import median_seconds
 from benchmarks.gpu.sections import Point, Setting
 from benchmarks.gpu.shapes import PaperShape, shapes
 from benchmarks.trainer.timing import Machine
-from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
-from mxd.trainer.config.training import MatmulPrecision
+from mxd.trainer.config.training import MatmulPrecision, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import WARM_UP_STEPS, Launch, LayerTrainer

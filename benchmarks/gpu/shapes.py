@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mxd.trainer.config import Encoder, LayerConfig
+from mxd.trainer.config.layer import Encoder, LayerConfig
 
 TOKENS = 4096
 """Tokens of a batch in the paper."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.trainer.timing import Machine, Rounds, median_ratio
-from mxd.trainer.config import EvaluateConfig
+from mxd.trainer.config.analysis import EvaluateConfig
 from mxd.trainer.evaluation.evaluate import Evaluator, evaluate
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run

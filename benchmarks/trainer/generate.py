@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.trainer.timing import Machine, Rounds, median_ratio
-from mxd.trainer.config import Edit, Sampling, SteeringConfig
+from mxd.trainer.config.steering import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.generation import RowBatch, SequenceState, gumbel_noise, sample_tokens
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.routing import predict, route

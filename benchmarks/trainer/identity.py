@@ -29,7 +29,9 @@ from transformers import (
 )
 
 from benchmarks.trainer.timing import Machine
-from mxd.trainer.config import LayerConfig, Sampling, SteeringConfig, TextConfig, TrainConfig
+from mxd.trainer.config.layer import LayerConfig
+from mxd.trainer.config.steering import Sampling, SteeringConfig
+from mxd.trainer.config.training import TextConfig, TrainConfig
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer

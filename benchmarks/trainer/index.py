@@ -16,7 +16,8 @@ from benchmarks.trainer.sizes import Sizes, write_text
 from benchmarks.trainer.timing import Machine, Rounds
 from benchmarks.trainer.train import random_ids
 from mxd.trainer.analysis.indexing.build import TOKENS_PER_BATCH, IndexBuilder, build_index, collect, route_in_parts
-from mxd.trainer.config import IndexConfig, TextConfig
+from mxd.trainer.config.analysis import IndexConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase
 
-from mxd.trainer.config import LayerConfig, OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.layer import LayerConfig
+from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.loading import choose_dtype
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import SparseLayer

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from mxd.trainer.config import Count, TextConfig
+from mxd.trainer.config.base import Count
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.readers import MAX_TOKEN_ID, Document, is_supported, label_of
 from mxd.trainer.data.sequences import tokenize_documents
 from mxd.trainer.errors import UserError

@@ -25,17 +25,19 @@ from mxd.trainer.analysis.indexing.build import IndexResult, build_index
 from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
 from mxd.trainer.analysis.results import Contrast, Recurrence
-from mxd.trainer.config import (
+from mxd.trainer.config.analysis import (
     AblationConfig,
+    CircuitConfig,
     ContrastConfig,
     EvaluateConfig,
     IndexConfig,
+    ProbeConfig,
     RecurrenceConfig,
-    SteeringConfig,
-    TextConfig,
+    TokenTarget,
 )
-from mxd.trainer.config.analysis import CircuitConfig, ProbeConfig, TokenTarget
 from mxd.trainer.config.analysis import Target as CircuitTarget
+from mxd.trainer.config.steering import SteeringConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text, write_evaluation

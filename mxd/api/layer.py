@@ -23,8 +23,9 @@ from mxd.api.models import Attachment, Edits, Reference, borrowed, parse_edits, 
 from mxd.backend.export.snapshots import names_in, route_command, steer_command
 from mxd.trainer.analysis.expert import Expert, load_expert
 from mxd.trainer.analysis.results import FoundExperts
-from mxd.trainer.config import LayerConfig, SteeringConfig, SteeringMode
 from mxd.trainer.config.analysis import FindConfig
+from mxd.trainer.config.layer import LayerConfig
+from mxd.trainer.config.steering import SteeringConfig, SteeringMode
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import SteeredGeneration
 from mxd.trainer.inference.routing import route

@@ -22,7 +22,8 @@ from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.expert import TopExample, example_lines
-from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
+from mxd.trainer.config.base import SAMPLE
+from mxd.trainer.config.steering import Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.units import with_medians
 from mxd.trainer.storage.database.engine import connect, harden_sqlite

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 
-from mxd.trainer.config import DtypeChoice, Edit
-from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
+from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS, Edit
+from mxd.trainer.config.training import DtypeChoice
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import EditPlan, TextProgress, edit_routing
 from mxd.trainer.language_model.architecture import Architecture

@@ -20,10 +20,10 @@ from mxd.backend.api.app import create_protected_app
 from mxd.backend.api.connections import limited_server
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings, listen, url_of
-from mxd.trainer.config import Method, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.config.base import describe_invalid
-from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.config.layer import Method
+from mxd.trainer.config.training import FinetuneConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.formats.import_run import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder

@@ -20,7 +20,7 @@ from mxd.api.loading import resolve_medians
 from mxd.api.models import parse_edits
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import opened
-from mxd.trainer.config import Edit
+from mxd.trainer.config.steering import Edit
 from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.language_model.mlp_hooks import like_weights
 from mxd.trainer.language_model.model import cache_argument

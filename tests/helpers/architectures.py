@@ -19,8 +19,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import mxd
 from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.analysis.expert import _sequences_of, mean_outputs
-from mxd.trainer.config import Edit, EvaluateConfig, Sampling, SteeringConfig
-from mxd.trainer.config.analysis import CircuitConfig
+from mxd.trainer.config.analysis import CircuitConfig, EvaluateConfig
+from mxd.trainer.config.steering import Edit, Sampling, SteeringConfig
 from mxd.trainer.data.sequences import sequence_batches
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluate import Evaluator, evaluate

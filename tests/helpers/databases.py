@@ -14,8 +14,8 @@ from sqlalchemy import ColumnElement, Engine, insert, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
-from mxd.trainer.config import RecurrenceConfig, TextConfig, TrainConfig
-from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
+from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY, RecurrenceConfig
+from mxd.trainer.config.training import TextConfig, TrainConfig
 from mxd.trainer.evaluation.benchmark import BASELINES, METRICS, _baseline
 from mxd.trainer.evaluation.benchmark_results import Benchmark, BenchmarkDifference, BenchmarkScore, BenchmarkSettings
 from mxd.trainer.layers.registry import build_layer

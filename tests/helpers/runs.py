@@ -22,8 +22,9 @@ from transformers import (
 )
 
 from mxd.trainer.analysis.indexing.build import IndexResult, build_index
-from mxd.trainer.config import IndexConfig, LayerConfig, Method, OptimizerConfig, TextConfig, TrainConfig
-from mxd.trainer.config.layer import method_traits
+from mxd.trainer.config.analysis import IndexConfig
+from mxd.trainer.config.layer import LayerConfig, Method, method_traits
+from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.layers.mxd import MxD

@@ -21,7 +21,7 @@ from mxd.backend.cli.main import run as mxd
 from mxd.backend.database.demo import unpack_database
 from mxd.backend.database.maintenance import upgrade_database
 from mxd.backend.settings import DEMO_DATABASE, Settings
-from mxd.trainer.config import SAMPLE
+from mxd.trainer.config.base import SAMPLE
 from mxd.trainer.storage.database.open import sqlite_url
 
 CACHE = ENVIRONMENTS

@@ -20,7 +20,8 @@ from mxd.backend.database.engine import opened
 from mxd.backend.database.maintenance import upgrade_database
 from mxd.backend.settings import DEMO_DATABASE, Settings
 from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import SAMPLE, IndexConfig
+from mxd.trainer.config.analysis import IndexConfig
+from mxd.trainer.config.base import SAMPLE
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.search import count_documents

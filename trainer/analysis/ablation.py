@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from mxd.trainer.analysis.indexing.statistics import Floats, Ints, positions_in_groups
-from mxd.trainer.config import AblationConfig
+from mxd.trainer.config.analysis import AblationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.language_model.kv_cache import variant_tokens

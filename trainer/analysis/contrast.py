@@ -44,7 +44,8 @@ from mxd.trainer.analysis.results import (
     ContrastExamples,
     Unit,
 )
-from mxd.trainer.config import ContrastConfig, TextConfig
+from mxd.trainer.config.analysis import ContrastConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.data.documents import documents
 from mxd.trainer.data.readers import Document, labelled_file, read_labelled

@@ -30,8 +30,8 @@ from mxd.trainer.analysis.effects import (
     read_target,
 )
 from mxd.trainer.analysis.results import Ability, AbilityKind, EditPrice, PriceOnText
-from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget
+from mxd.trainer.config.steering import Edit
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import edit_routing
 from mxd.trainer.inference.routing import text_ids

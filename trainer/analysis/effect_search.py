@@ -34,8 +34,8 @@ from mxd.trainer.analysis.effects import (
     read_target,
 )
 from mxd.trainer.analysis.results import COSTLY, EditEffect, FoundExpert, FoundExperts
-from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
+from mxd.trainer.config.steering import Edit
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import text_ids
 from mxd.trainer.inference.units import Units, all_units

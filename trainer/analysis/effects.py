@@ -38,7 +38,6 @@ from mxd.trainer.analysis.results import (
     SingularDirection,
     TokenEffect,
 )
-from mxd.trainer.config import SteeringMode
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
     DifferenceTarget,
@@ -49,6 +48,7 @@ from mxd.trainer.config.analysis import (
     TokenTarget,
     target_tokens,
 )
+from mxd.trainer.config.steering import SteeringMode
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.kv_cache import shared_prefix
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass, Mlp, MlpFunction

@@ -25,7 +25,7 @@ from sqlalchemy import Engine, insert
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.indexing.build import index_search
-from mxd.trainer.config import Origin, TextConfig, TrainConfig
+from mxd.trainer.config.training import Origin, TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
 from mxd.trainer.storage.database.expert_columns import ExpertRecord

@@ -27,7 +27,7 @@ from mxd.trainer.analysis.results import (
     Recurrence,
     RunRecurrence,
 )
-from mxd.trainer.config import RecurrenceConfig
+from mxd.trainer.config.analysis import RecurrenceConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError

@@ -32,8 +32,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 
-from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.activations import ActivationBuffer, StreamSpec, capture_layers, shuffled_tokens
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, sequence_batches

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mxd.trainer.config import TextConfig, TrainConfig
+from mxd.trainer.config.training import TextConfig, TrainConfig
 from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, sequence_batches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-from mxd.trainer.config import TextConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.readers import (
     Document,
     TextFile,

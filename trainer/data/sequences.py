@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.documents import Order, documents, size_bytes
 from mxd.trainer.data.readers import Document
 from mxd.trainer.errors import UserError

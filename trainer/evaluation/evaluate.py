@@ -20,7 +20,8 @@ from sqlalchemy import Engine, and_, delete, select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from mxd.trainer.config import EvaluateConfig, TextConfig
+from mxd.trainer.config.analysis import EvaluateConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError

@@ -27,8 +27,8 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from sqlalchemy import Engine, delete
 from torch import Tensor, nn
 
-from mxd.trainer.config import TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.data.readers import labelled_file, read_labelled
 from mxd.trainer.errors import UserError

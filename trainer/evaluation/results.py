@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Literal, get_args
 
-from mxd.trainer.config import Method
+from mxd.trainer.config.layer import Method
 from mxd.trainer.evaluation.evaluation_metrics import LIMITS, TABLE
 from mxd.trainer.evaluation.jacobians import JacobianAgreement
 from mxd.trainer.evaluation.metrics import Health, SharedExperts

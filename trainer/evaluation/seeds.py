@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mxd.trainer.config import EvaluateConfig, TrainConfig
+from mxd.trainer.config.analysis import EvaluateConfig
+from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.storage.database.tables import EvaluationRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
 

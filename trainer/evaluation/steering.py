@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.config import Sampling, SteeringEvaluationConfig
+from mxd.trainer.config.analysis import SteeringEvaluationConfig
+from mxd.trainer.config.steering import Sampling
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from mxd.trainer.config import Config, Count, TrainConfig
-from mxd.trainer.config.base import without_retired
+from mxd.trainer.config.base import Config, Count, without_retired
 from mxd.trainer.config.layer import MethodTraits, RankTraits, register_method
-from mxd.trainer.config.training import register_settings
+from mxd.trainer.config.training import TrainConfig, register_settings
 
 METHODS = {
     "low-rank-mxd": MethodTraits(

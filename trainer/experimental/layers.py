@@ -28,8 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.layer import method_traits
+from mxd.trainer.config.layer import LayerConfig, Method, method_traits
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import register_layers

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mxd.trainer.config import TrainConfig
 from mxd.trainer.config.layer import method_traits
+from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.config import Edit, Scope, SteeringMode
-from mxd.trainer.config.steering import Condition
+from mxd.trainer.config.steering import Condition, Edit, Scope, SteeringMode
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.routing import routed_experts

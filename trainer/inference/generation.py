@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mxd.trainer.config import Sampling
+from mxd.trainer.config.steering import Sampling
 from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits, TextProgress, consecutive
 from mxd.trainer.inference.results import Alternative, RoutedExpert
 from mxd.trainer.language_model.kv_cache import GrowableCache, shared_prefix

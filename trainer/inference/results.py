@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal, Self
 
-from mxd.trainer.config import Edit, EditMode, SteeringConfig
+from mxd.trainer.config.steering import Edit, EditMode, SteeringConfig
 from mxd.trainer.utils.display import Documented, ShortRepr
 from mxd.trainer.utils.snapshot import (
     UNKNOWN,

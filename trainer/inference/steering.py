@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Self
 
-from mxd.trainer.config import Edit, Sampling, SteeringConfig
-from mxd.trainer.config.steering import GateTest
+from mxd.trainer.config.steering import Edit, GateTest, Sampling, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.edits import EditPlan, GateCheck, LayerEdits, TextProgress
 from mxd.trainer.inference.generation import (

@@ -29,7 +29,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from mxd.trainer.config import EditMode, SteeringConfig, StrengthSweepConfig
+from mxd.trainer.config.steering import EditMode, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
 from mxd.trainer.inference.results import (

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
-from mxd.trainer.config.steering import GateTest
+from mxd.trainer.config.steering import Edit, GateTest, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import RunRecord

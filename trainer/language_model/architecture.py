@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mxd.trainer.config import Activation, Encoder
+from mxd.trainer.config.layer import Activation, Encoder
 from mxd.trainer.errors import UsageWarning, UserError
 from mxd.trainer.language_model.loading import find_blocks, is_shard, weights_at_hand
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from mxd.trainer.config import Config
+from mxd.trainer.config.base import Config
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import start_token_name
 from mxd.trainer.language_model.untrusted.template_process import TEMPLATES, TemplateError

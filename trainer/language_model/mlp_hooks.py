@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from mxd.trainer.config import SteeringMode
+from mxd.trainer.config.steering import SteeringMode
 from mxd.trainer.language_model.loading import is_shard
 from mxd.trainer.layers.base import Routing, SparseLayer
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
-from mxd.trainer.config import DtypeChoice
+from mxd.trainer.config.training import DtypeChoice
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.kv_cache import GrowableCache, shared_prefix, variant_tokens

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers.decoders import ByteLevel
 
-from mxd.trainer.config import TextConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.sources import local_folder
 from mxd.trainer.language_model.untrusted.tokenizer_check import check_tokenizer_files

@@ -17,8 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, method_traits
+from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, LayerConfig, Method, method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.ops import gate, is_transformed, mix
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix

@@ -24,8 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mxd.trainer.config import Activation, LayerConfig, Method
-from mxd.trainer.config.layer import method_traits
+from mxd.trainer.config.layer import Activation, LayerConfig, Method, method_traits
 from mxd.trainer.layers.base import Routing, SparseLayer, drawn_bias, drawn_weight, normalized_mse
 from mxd.trainer.layers.ops import PAIRS_AT_A_TIME
 from mxd.trainer.layers.sharding import Shards

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.layer import WEIGHTS_FILE, method_traits, read_layer_config
+from mxd.trainer.config.layer import WEIGHTS_FILE, LayerConfig, Method, method_traits, read_layer_config
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer, read_weights
 from mxd.trainer.layers.mxd import MxD

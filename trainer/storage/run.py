@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from jinja2 import Environment
 from pydantic import Field, TypeAdapter
 
-from mxd.trainer.config import SAMPLE, LayerConfig, Origin, TrainConfig
-from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, Mixing, method_traits, read_layer_config
-from mxd.trainer.config.training import parse_train_config
+from mxd.trainer.config.base import SAMPLE
+from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, LayerConfig, Mixing, method_traits, read_layer_config
+from mxd.trainer.config.training import Origin, TrainConfig, parse_train_config
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer, with_start_token
 from mxd.trainer.utils.display import unknown_run

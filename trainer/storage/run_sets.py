@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mxd.trainer.config import RunName, TextConfig
+from mxd.trainer.config.base import RunName
 from mxd.trainer.config.layer import WEIGHTS_FILE
-from mxd.trainer.config.training import PLACE
+from mxd.trainer.config.training import PLACE, TextConfig
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel

@@ -18,9 +18,8 @@ from sqlalchemy import Engine
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.config import RegularizationConfig, TrainConfig
 from mxd.trainer.config.layer import method_traits
-from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.config.training import FinetuneConfig, RegularizationConfig, TrainConfig
 from mxd.trainer.data.activations import BatchPlan
 from mxd.trainer.data.sequences import TextProgress, check_text_length, sequence_batches
 from mxd.trainer.errors import UserError

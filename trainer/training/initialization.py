@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mxd.trainer.config import Init, TrainConfig
 from mxd.trainer.config.layer import method_traits
+from mxd.trainer.config.training import Init, TrainConfig
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, drawn_weight
 from mxd.trainer.layers.mxd import ACTIVATIONS, MxD, spatial_median

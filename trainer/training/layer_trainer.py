@@ -21,9 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mxd.trainer.config import LayerConfig, OptimizerConfig, RegularizationConfig, TrainConfig
-from mxd.trainer.config.layer import method_traits
-from mxd.trainer.config.training import DEAD_AFTER_TOKENS
+from mxd.trainer.config.layer import LayerConfig, method_traits
+from mxd.trainer.config.training import DEAD_AFTER_TOKENS, OptimizerConfig, RegularizationConfig, TrainConfig
 from mxd.trainer.data.sequences import TEXT_START, TextPosition
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture

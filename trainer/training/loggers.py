@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
-from mxd.trainer.config import TrainConfig
+from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.storage.run import RUN_FILE
 from mxd.trainer.utils.files import explained
 

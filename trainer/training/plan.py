@@ -15,10 +15,9 @@ from typing import NamedTuple, Self
 import torch
 from torch import nn
 
-from mxd.trainer.config import TrainConfig
 from mxd.trainer.config.layer import max_active
 from mxd.trainer.config.presets import known_shape
-from mxd.trainer.config.training import GPU_SCORES
+from mxd.trainer.config.training import GPU_SCORES, TrainConfig
 from mxd.trainer.data.activations import PREFETCHED_BUFFERS, SEQUENCES_PER_FORWARD, StreamSpec, prefetches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture

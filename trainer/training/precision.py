@@ -12,8 +12,7 @@ from typing import cast
 
 import torch
 
-from mxd.trainer.config import Dtype, TrainConfig
-from mxd.trainer.config.training import MatmulPrecision
+from mxd.trainer.config.training import Dtype, MatmulPrecision, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.loading import choose_dtype, load_width
 from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder

@@ -19,8 +19,7 @@ from typing import Literal, NamedTuple, Self
 import psutil
 import torch
 
-from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.layer import max_active, method_traits
+from mxd.trainer.config.layer import LayerConfig, Method, max_active, method_traits
 from mxd.trainer.utils.devices import device_memory, synchronize
 
 SECONDS_EACH = 0.2

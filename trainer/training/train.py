@@ -20,9 +20,8 @@ import torch
 from sqlalchemy import Engine, delete
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
-from mxd.trainer.config import TrainConfig
 from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE
-from mxd.trainer.config.training import GPU_BATCH
+from mxd.trainer.config.training import GPU_BATCH, TrainConfig
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import BatchPlan, LiveActivations, StreamSpec, batches
 from mxd.trainer.data.sequences import TEXT_START, TextProgress, check_text_length

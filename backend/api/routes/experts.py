@@ -12,8 +12,7 @@ from mxd.backend.api.dependencies import ExpertId, RunName, ServicesDep, WriterD
 from mxd.backend.api.event_stream import EventStream, stream_progress, streams
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
-from mxd.backend.inference import jobs
-from mxd.backend.inference.service import cancel_on_disconnect, in_steps
+from mxd.backend.inference.service import JobContext, cancel_on_disconnect, in_steps
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
@@ -25,10 +24,12 @@ from mxd.backend.queries.search import SearchText
 from mxd.backend.schemas import experts as bodies
 from mxd.backend.schemas.base import json_response
 from mxd.trainer.analysis.results import ExpertMap, ExpertWrites
+from mxd.trainer.config.analysis import AblationConfig
 from mxd.trainer.inference.units import NUM_CONTROLS, column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.utils.callbacks import Steps
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 of_all_runs = APIRouter(tags=["experts"])
@@ -87,7 +88,12 @@ async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep
     def progress(done: int, total: int) -> bodies.AblationProgressEvent | None:
         return bodies.AblationProgressEvent(done=done, total=total) if done < total else None
 
-    steps = in_steps(services.inference, [run], SEQUENCES_PER_TURN, jobs.ablation_steps, expert, writer)
+    def measured(context: JobContext) -> Steps[Any]:
+        from mxd.trainer.analysis.ablation import ablation_in_steps
+
+        return ablation_in_steps(context.runs[0], AblationConfig(experts=(expert,)), context.language_model, writer)
+
+    steps = in_steps(services.inference, [run], SEQUENCES_PER_TURN, measured)
     return await stream_progress(steps, progress, lambda _: bodies.AblationStoredEvent())
 
 
@@ -105,15 +111,27 @@ async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Re
         units = {each: float(p99_N[each]) for each in (expert, *controls)}
         return queries.written_examples(session, record, expert), controls, units
 
-    job = services.inference.submit([run], jobs.expert_writes, expert, *await services.read(run, compared))
-    return await cancel_on_disconnect(http, job)
+    examples, controls, units = await services.read(run, compared)
+
+    def written(context: JobContext) -> ExpertWrites:
+        from mxd.trainer.analysis.effects import expert_writes
+
+        return expert_writes(context.language_model, context.runs[0], expert, examples, controls, units)
+
+    return await cancel_on_disconnect(http, services.inference.submit([run], written))
 
 
 @router.get("/experts/{expert}/map", response_model=ExpertMap)
 async def expert_map(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> Response:
     """An expert as a matrix: leading singular directions, and output dimensions that it scales most."""
     await services.read(run, lambda _, record: check_expert(record, expert))
-    return json_response(await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_map, expert)))
+
+    def mapped(context: JobContext) -> ExpertMap:
+        from mxd.trainer.analysis.effects import expert_map
+
+        return expert_map(context.language_model, context.runs[0], expert)
+
+    return json_response(await cancel_on_disconnect(http, services.inference.submit([run], mapped)))
 
 
 @router.get("/experts/{expert}/similar")
@@ -165,11 +183,15 @@ async def search(
     By ``related``, also words that their language model relates to the text. The expert with the typed number is first,
     then labels that name the text, then the experts with most matching top examples.
     """
+
+    def related_words(context: JobContext) -> dict[str, float]:
+        return context.language_model.related_words.of(text, context.runs[0].config.text.start_token)
+
     words: Mapping[str, float] | None = None
     if by == "related":
         for run in runs:
             await run_in_threadpool(services.run_cache.of, run)  # reports runs without an index before computing
-        words = await cancel_on_disconnect(http, services.inference.submit(runs[:1], jobs.related_words, text))
+        words = await cancel_on_disconnect(http, services.inference.submit(runs[:1], related_words))
 
     def found() -> Iterator[bodies.SearchResult]:
         with reading(services.database) as session:

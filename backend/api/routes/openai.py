@@ -26,13 +26,12 @@ from mxd.backend.api.event_stream import Event, EventStream
 from mxd.backend.api.routes.steering import prepared
 from mxd.backend.database.annotations import SessionRecord, sessions_of
 from mxd.backend.database.engine import reading
-from mxd.backend.inference.jobs import CompletionConfig
-from mxd.backend.inference.service import cancel_on_disconnect
+from mxd.backend.inference.service import CompletionConfig, cancel_on_disconnect
 from mxd.backend.queries.runs import aware
 from mxd.backend.schemas import openai as bodies
 from mxd.backend.schemas.base import json_response
 from mxd.backend.schemas.steering import SteeringRequest
-from mxd.trainer.config import Sampling
+from mxd.trainer.config.steering import Sampling
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent
 from mxd.trainer.language_model.chat_template import Turn

@@ -1,4 +1,8 @@
-"""Routing of a text, its measured effects, and circuits."""
+"""Routing of a text, its measured effects, and circuits.
+
+Functions of a ``JobContext`` run on the thread of the language model. They import what they call, because PyTorch takes
+seconds to import and browsing does not need it.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,8 +15,7 @@ from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import EventStream, stream_progress
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
-from mxd.backend.inference import jobs
-from mxd.backend.inference.service import cancel_on_disconnect, progress_steps
+from mxd.backend.inference.service import JobContext, cancel_on_disconnect, progress_steps
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.contrasts import read_kinds
 from mxd.backend.queries.experts import known, most_promoted
@@ -21,6 +24,7 @@ from mxd.backend.queries.search import passage_result
 from mxd.backend.schemas import routing as bodies
 from mxd.backend.schemas.base import json_response
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
+from mxd.trainer.analysis.results import ExpertEffect
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.inference.results import Predictions, Routing
 
@@ -53,8 +57,8 @@ async def route(run: RunName, request: bodies.JointRequest, services: ServicesDe
 
     Cancelled when the client closes the connection before its turn.
     """
-    computed = computed_on(services, [run, *request.others], request, http, jobs.route_with_limit, request.k)
-    routed, max_tokens = await computed
+    runs = [run, *request.others]
+    routed, max_tokens = await computed_on(services, runs, request, http, route_text, request.k)
 
     def described(routing: Routing) -> dict[str, Any]:
         shown = {expert.expert for token in routing.tokens for expert in token.experts}
@@ -65,11 +69,26 @@ async def route(run: RunName, request: bodies.JointRequest, services: ServicesDe
     return json_response({**first, "others": others})
 
 
+def route_text(context: JobContext, text: str, k: int | None = None) -> tuple[tuple[Routing, ...], int]:
+    """Route a text through runs of different layers. Returns also the longest prompt, in tokens, that both the language
+    model and the server accept."""
+    from mxd.trainer.inference.routing import route_together
+
+    routed = route_together(context.language_model, context.runs, context.token_ids(text), k)
+    return routed, min(context.language_model.max_tokens, context.prompt_tokens)
+
+
 @router.post("/runs/{run}/routing/predictions", response_model=Predictions)
 async def predictions(run: RunName, request: bodies.JointRequest, services: ServicesDep, http: Request) -> Response:
     """Next-token distributions at each token of a text, with the original MLP and with the layer in its place."""
-    runs = [run, *request.others]
-    return json_response(await computed_on(services, runs, request, http, jobs.predict, request.k))
+
+    def predicted(context: JobContext, text: str) -> Predictions:
+        from mxd.trainer.inference.routing import predict
+
+        first, *others = context.runs
+        return predict(context.language_model, first, context.token_ids(text), request.k, others)
+
+    return json_response(await computed_on(services, [run, *request.others], request, http, predicted))
 
 
 async def computed_on(
@@ -87,8 +106,14 @@ async def effects(
     run: RunName, request: bodies.EffectsRequest, services: ServicesDep, http: Request
 ) -> bodies.EffectsResponse:
     """Direct effect of each active expert on a token on the next-token prediction."""
-    job, position = jobs.direct_effects, request.position
-    experts = await computed_on(services, [run], request, http, job, position, request.k)
+
+    def measured(context: JobContext, text: str) -> tuple[ExpertEffect, ...]:
+        from mxd.trainer.analysis.effects import direct_effects
+
+        ids = context.token_ids(text)
+        return direct_effects(context.language_model, context.runs[0], ids, request.position, request.k)
+
+    experts = await computed_on(services, [run], request, http, measured)
     return bodies.EffectsResponse(run=run, position=request.position, experts=experts)
 
 
@@ -97,7 +122,7 @@ async def search_passage(
     run: RunName, request: bodies.PassageRequest, services: ServicesDep, http: Request
 ) -> Response:
     """Experts that fire on a passage, or on one of its tokens."""
-    (routing,) = await computed_on(services, [run], request, http, jobs.route)
+    (routing,), _ = await computed_on(services, [run], request, http, route_text)
     vocabulary = await asyncio.to_thread(lambda: services.runs.run(run).vocabulary)
     return json_response(await services.read(run, passage_result, routing, request, vocabulary))
 
@@ -137,11 +162,17 @@ async def trace_circuit(request: bodies.CircuitRequest, services: ServicesDep, h
     ``error``. Cancelled when the client closes the connection.
     """
 
-    def done(traced: Circuit) -> bodies.CircuitDoneEvent:
-        found = bodies.CircuitResponse(graph=traced, experts=circuit_experts(services, traced))
+    def done(graph: Circuit) -> bodies.CircuitDoneEvent:
+        found = bodies.CircuitResponse(graph=graph, experts=circuit_experts(services, graph))
         return bodies.CircuitDoneEvent(result=found)
 
-    return await _circuit_answer(http, services, request, done, jobs.trace)
+    def traced(context: JobContext, config: CircuitConfig) -> Circuit:
+        from mxd.trainer.analysis.circuits.tracing import trace
+
+        ids = context.token_ids(config.prompt)
+        return trace(context.language_model, context.runs, config, context.callbacks, ids)
+
+    return await _circuit_answer(http, services, request, traced, done)
 
 
 @router.post("/circuits/check", response_model=CircuitCheck)
@@ -154,23 +185,28 @@ async def check_circuit(request: bodies.CircuitCheckRequest, services: ServicesD
     def done(found: CircuitCheck) -> bodies.CircuitCheckedEvent:
         return bodies.CircuitCheckedEvent(result=found)
 
-    return await _circuit_answer(http, services, request, done, jobs.check_circuit, request.graph)
+    def checked(context: JobContext, config: CircuitConfig) -> CircuitCheck:
+        from mxd.trainer.analysis.circuits.checking import check
+
+        ids = context.token_ids(config.prompt)
+        return check(context.language_model, context.runs, config, request.graph, context.callbacks, ids)
+
+    return await _circuit_answer(http, services, request, checked, done)
 
 
 async def _circuit_answer(
     http: Request,
     services: Services,
     request: bodies.CircuitRequest,
+    job: Callable[[JobContext, CircuitConfig], Any],
     done: Callable[[Any], bodies.CircuitDoneEvent | bodies.CircuitCheckedEvent],
-    job: Callable[..., Any],
-    *args: Any,
 ) -> Response:
     """Answer with the result of ``done``, or stream the progress and then ``done``, if the client accepts events."""
     config, runs, live = await circuit_config(services, request), request.runs, services.inference
     if EventStream.media_type in http.headers.get("accept", ""):
-        steps = progress_steps(live, runs, job, config, *args)
+        steps = progress_steps(live, runs, job, config)
         return await cancel_on_disconnect(http, stream_progress(steps, bodies.CircuitProgressEvent, done))
-    found = await cancel_on_disconnect(http, live.submit(runs, job, config, *args))
+    found = await cancel_on_disconnect(http, live.submit(runs, job, config))
     return json_response((await asyncio.to_thread(done, found)).result)
 
 
@@ -182,8 +218,14 @@ async def circuit_effects(request: bodies.CircuitEffectsRequest, services: Servi
         for group in (*request.groups, request.read)
     )
     config = await circuit_config(services, request)
-    job = services.inference.submit(request.runs, jobs.ablate, config, groups, read)
-    return json_response(await cancel_on_disconnect(http, job))
+
+    def ablated(context: JobContext) -> tuple[GroupEffect, ...]:
+        from mxd.trainer.analysis.circuits.checking import ablate
+
+        ids = context.token_ids(config.prompt)
+        return ablate(context.language_model, context.runs, config, groups, read, context.callbacks, ids)
+
+    return json_response(await cancel_on_disconnect(http, services.inference.submit(request.runs, ablated)))
 
 
 def expert_name(info: bodies.RoutedExpertInfo) -> str | None:

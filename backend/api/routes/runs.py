@@ -1,7 +1,7 @@
 """Runs: the live metrics of a run in training, its report, comparisons with other runs, and the contrast of texts."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -10,9 +10,8 @@ from starlette.responses import Response
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import Event, Events, EventStream, stream_progress, streams
 from mxd.backend.database.engine import reading
-from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import IMPORT_LOCK
-from mxd.backend.inference.service import in_steps
+from mxd.backend.inference.service import JobContext, in_steps
 from mxd.backend.queries import runs as queries
 from mxd.backend.queries.contrasts import contrast_result, read_texts
 from mxd.backend.queries.report import run_report
@@ -21,8 +20,9 @@ from mxd.backend.schemas import comparison as bodies
 from mxd.backend.schemas.base import json_response
 from mxd.backend.schemas.runs import MetricPoint, Report, RunDetail, RunList, RunStatus, StatusChange
 from mxd.trainer.analysis.results import Contrast
-from mxd.trainer.config import ContrastConfig
+from mxd.trainer.config.analysis import ContrastConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.utils.callbacks import Steps
 
 POLL_SECONDS = 1.0
 
@@ -131,9 +131,23 @@ async def contrast(run: RunName, request: bodies.ContrastRequest, services: Serv
     settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
     config = ContrastConfig(**settings, shown=min(request.limit, bodies.WITH_EXAMPLES))
     texts = await services.read(run, read_texts, services.settings.data, request)
-    steps = in_steps(services.inference, [run], 1, jobs.contrast_steps, texts, config)
+    steps = in_steps(services.inference, [run], 1, contrast_steps, texts, config)
 
     def progress(done: int, total: int) -> bodies.ContrastProgressEvent:
         return bodies.ContrastProgressEvent(tokens=done, total=total)
 
     return await stream_progress(steps, progress, done)
+
+
+SEQUENCES_PER_STEP = 8
+"""Size of the steps of a contrast: small, so that other requests wait only briefly."""
+
+
+def contrast_steps(
+    context: JobContext, texts: Sequence[Sequence[str]], config: ContrastConfig
+) -> Steps[Callable[[], Contrast]]:
+    """Steps of a contrast, and then the function that counts, which needs no language model."""
+    from mxd.trainer.analysis.contrast import NamedText, contrast_in_steps, shuffled
+
+    a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
+    return contrast_in_steps(context.runs[0], a, b, config, context.language_model, SEQUENCES_PER_STEP)

@@ -10,17 +10,23 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
-from mxd.backend.api.routes.routing import circuit_config, circuit_experts, expert_infos, expert_name, find_runs
+from mxd.backend.api.routes.routing import (
+    circuit_config,
+    circuit_experts,
+    expert_infos,
+    expert_name,
+    find_runs,
+    route_text,
+)
 from mxd.backend.database.engine import reading
 from mxd.backend.export.attribution_graph import attribution_graph
 from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
-from mxd.backend.inference import jobs
 from mxd.backend.inference.service import cancel_on_disconnect
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas import steering as bodies
 from mxd.backend.schemas.base import json_response
-from mxd.trainer.config import SteeringConfig
+from mxd.trainer.config.steering import SteeringConfig
 from mxd.trainer.inference.results import steering_facts, steering_snapshot
 from mxd.trainer.language_model.chat_template import Turn
 from mxd.trainer.utils.snapshot import Grid, Origin, Snapshot, Token, activation_shade, change_shade
@@ -81,7 +87,8 @@ def _expert(services: Services, run: str, request: bodies.ExpertSnapshot) -> Sna
 
 async def _routing(services: Services, run: str, request: bodies.RoutingSnapshot, http: Request) -> Snapshot:
     text = await services.chats.text(run, request.text, request.turns)
-    (routing,) = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text, request.k))
+    job = services.inference.submit([run], route_text, text, request.k)
+    (routing,), _ = await cancel_on_disconnect(http, job)
     experts = {each.expert for token in routing.tokens for each in token.experts}
     origin = await asyncio.to_thread(_origin, services, [run], {}, route_command(run, text, request.k))
     infos = await asyncio.to_thread(expert_infos, services, run, experts)

@@ -19,19 +19,19 @@ from mxd.backend.database import annotations as notes
 from mxd.backend.database.annotations import SessionRecord
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import RunNotFoundError
-from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import cancel_on_disconnect, in_steps
+from mxd.backend.inference.service import JobContext, cancel_on_disconnect, in_steps
 from mxd.backend.queries.runs import aware, find_run, units_of
 from mxd.backend.schemas import steering as bodies
 from mxd.backend.schemas.base import json_response
-from mxd.trainer.analysis.results import EditEffect
-from mxd.trainer.config import SteeringConfig, StrengthSweepConfig
+from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts
 from mxd.trainer.config.analysis import FindConfig
+from mxd.trainer.config.steering import SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.results import StrengthSweepProgressEvent
 from mxd.trainer.inference.units import Units, all_units, with_control, with_medians
 from mxd.trainer.storage.database.open import writing
+from mxd.trainer.utils.callbacks import Steps
 
 router = APIRouter(tags=["steering"])
 
@@ -85,7 +85,12 @@ async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDe
     def progress(done: int, total: int) -> bodies.PriceProgressEvent | None:
         return bodies.PriceProgressEvent(done=done, total=total) if done < total else None
 
-    steps = in_steps(services.inference, runs, ITEMS_PER_TURN, jobs.price_steps, request.edits, units)
+    def priced(context: JobContext) -> Steps[EditPrice]:
+        from mxd.trainer.analysis.edit_price import price_in_steps
+
+        return price_in_steps(context.language_model, context.runs, request.edits, units)
+
+    steps = in_steps(services.inference, runs, ITEMS_PER_TURN, priced)
     return await stream_progress(steps, progress, lambda found: bodies.PriceDoneEvent(price=found))
 
 
@@ -116,7 +121,14 @@ async def prepared(
 async def find(request: bodies.FindRequest, services: ServicesDep, http: Request) -> Response:
     """Experts of all runs that make wanted text more probable, predicted by one backward pass and measured."""
     config, units = await _find_config(services, request)
-    found = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.find, config, units))
+
+    def searched(context: JobContext) -> FoundExperts:
+        from mxd.trainer.analysis.effect_search import find
+
+        _check_lengths(context, config)
+        return find(context.language_model, context.runs, config, units, context.callbacks)
+
+    found = await cancel_on_disconnect(http, services.inference.submit(request.runs, searched))
     ids: defaultdict[str, set[int]] = defaultdict(set)
     for edit in (expert.edit for expert in found.experts):
         assert edit.run is not None
@@ -129,8 +141,21 @@ async def find(request: bodies.FindRequest, services: ServicesDep, http: Request
 async def edit_effects(request: bodies.EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
     """Effect of each group of edits on the wanted text, and its price on unrelated text."""
     config, units = await _find_config(services, request)
-    job = services.inference.submit(request.runs, jobs.measure, config, request.groups, units)
-    return json_response(await cancel_on_disconnect(http, job))
+
+    def measured(context: JobContext) -> tuple[EditEffect, ...]:
+        from mxd.trainer.analysis.effect_search import measure
+
+        _check_lengths(context, config)
+        return measure(context.language_model, context.runs, config, request.groups, units, context.callbacks)
+
+    return json_response(await cancel_on_disconnect(http, services.inference.submit(request.runs, measured)))
+
+
+def _check_lengths(context: JobContext, config: FindConfig) -> None:
+    """Raise TooLongError if a prompt with the longest text after it is too long for this server."""
+    longest = max((*config.wanted, *config.unwanted), key=len)
+    for prompt in config.prompts:
+        context.token_ids(prompt + longest)
 
 
 async def _find_config(services: Services, request: bodies.FindRequest) -> tuple[FindConfig, Units]:

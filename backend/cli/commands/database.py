@@ -19,7 +19,7 @@ from pydantic import Field
 from mxd.backend.cli.base import Command, FlagsOf, Positional
 from mxd.backend.cli.console import existing_database, existing_url
 from mxd.backend.settings import Role, Settings, listen
-from mxd.trainer.config import SAMPLE
+from mxd.trainer.config.base import SAMPLE
 from mxd.trainer.errors import KEEP_LABELS, NotFoundError, UserError
 
 if TYPE_CHECKING:

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional, RunCommand, Several
 from mxd.backend.cli.commands.index import with_context_of
 from mxd.backend.cli.console import columns, table, task
-from mxd.trainer.config import (
+from mxd.trainer.config.analysis import (
+    BENCHMARK_FOLDER,
     AblationConfig,
+    BenchmarkConfig,
     ContrastConfig,
     EvaluateConfig,
+    ProbeConfig,
     RecurrenceConfig,
-    Size,
     SteeringEvaluationConfig,
-    TextConfig,
 )
-from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BenchmarkConfig, ProbeConfig
+from mxd.trainer.config.base import Size
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluation_metrics import HEADINGS, table_cells
 

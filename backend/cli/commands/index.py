@@ -14,7 +14,8 @@ from pydantic import Field
 from mxd.backend.cli.base import Command, Positional, RunCommand
 from mxd.backend.cli.console import columns, existing_database, progress_of, stoppable, table, task
 from mxd.backend.schemas.experts import ExpertDetail, ExpertSort, Order
-from mxd.trainer.config import IndexConfig, TextConfig
+from mxd.trainer.config.analysis import IndexConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC, ExpertColumn
 from mxd.trainer.utils.callbacks import Callbacks

@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.commands.train import TRAIN_FLAGS, TrainCommand
 from mxd.backend.cli.console import columns, task
-from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.config.layer import methods
-from mxd.trainer.config.training import PLACE
+from mxd.trainer.config.training import PLACE, TextConfig, TrainConfig
 from mxd.trainer.experimental import ExperimentalTrainConfig, ProtectConfig
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 

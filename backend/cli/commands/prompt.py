@@ -17,7 +17,6 @@ from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional, RunCommand
 from mxd.backend.cli.console import progress, task, write_output
 from mxd.backend.cli.parser import nest, validate
 from mxd.trainer.analysis.results import AbilityKind, EditPrice
-from mxd.trainer.config import DtypeChoice, Edit, Size, SteeringConfig
 from mxd.trainer.config.analysis import (
     CircuitConfig,
     ContinuationTarget,
@@ -28,7 +27,9 @@ from mxd.trainer.config.analysis import (
     Target,
     TokenTarget,
 )
-from mxd.trainer.config.steering import EDIT_FORMATS
+from mxd.trainer.config.base import Size
+from mxd.trainer.config.steering import EDIT_FORMATS, Edit, SteeringConfig
+from mxd.trainer.config.training import DtypeChoice
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.results import SteeredGeneration, SteeringStep, TokenEvent
 from mxd.trainer.utils.display import unknown_expert

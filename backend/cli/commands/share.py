@@ -10,9 +10,8 @@ from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import task, write_output
 from mxd.backend.cli.parser import validate
 from mxd.backend.export.tables import TableFormat
-from mxd.trainer.config import RunName
 from mxd.trainer.config.analysis import ImportConfig
-from mxd.trainer.config.base import Config
+from mxd.trainer.config.base import Config, RunName
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.formats import LayerFormat, VectorFormat
 

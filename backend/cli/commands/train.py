@@ -16,9 +16,9 @@ from pydantic import BeforeValidator, Field
 from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import Interrupted, StopRequest, columns, progress, progress_of, rank_and_processes
 from mxd.backend.cli.parser import nest, options, validate
-from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
+from mxd.trainer.config.base import parse_count
 from mxd.trainer.config.layer import method_traits, methods
-from mxd.trainer.config.training import PLACE, FinetuneConfig
+from mxd.trainer.config.training import PLACE, DtypeChoice, FinetuneConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluation_metrics import LIMITS
 from mxd.trainer.utils.callbacks import Callbacks

@@ -26,8 +26,7 @@ from mxd.backend.schemas.experts import ExpertSort, Order, SimilarBy
 from mxd.backend.schemas.routing import RankBy
 from mxd.backend.settings import Settings
 from mxd.trainer import config
-from mxd.trainer.config import Edit
-from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
+from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS, Edit
 from mxd.trainer.inference.units import NEAREST, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
 from mxd.trainer.utils.bootstrap import auroc_interval, aurocs

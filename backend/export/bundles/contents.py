@@ -17,8 +17,13 @@ from pydantic import BaseModel, Field, StringConstraints, TypeAdapter, Validatio
 
 from mxd.backend.schemas.experts import LabelText, ListName, NoteText, Tag
 from mxd.backend.schemas.steering import SaveSessionRequest
-from mxd.trainer.config import EvaluateConfig
-from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, RecurrenceConfig, SteeringEvaluationConfig
+from mxd.trainer.config.analysis import (
+    AblationConfig,
+    EvaluateConfig,
+    ProbeConfig,
+    RecurrenceConfig,
+    SteeringEvaluationConfig,
+)
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.results import Evaluation
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS

@@ -29,7 +29,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.annotations import AccessTokenRecord, ListRecord
 from mxd.backend.database.engine import OWN_TABLES, opened
 from mxd.backend.queries.runs import find_run
-from mxd.trainer.config import Config, RunName
+from mxd.trainer.config.base import Config, RunName
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS as RUN_COLUMNS

@@ -20,8 +20,10 @@ from benchmarks.peers.scripts.protocol import serve
 from benchmarks.trainer.generate import steer_together, steering_config, units_of_one
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.labelling.rules import label_experts
-from mxd.trainer.config import Edit, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.analysis import IndexConfig
 from mxd.trainer.config.layer import Method
+from mxd.trainer.config.steering import Edit
+from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.inference.generation import run_alone
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.routing import route

@@ -16,7 +16,7 @@ from benchmarks.trainer.large.parts import Place, Taken, Weights, forward_part, 
 from benchmarks.trainer.large.shape import Shape
 from benchmarks.trainer.memory import in_a_process
 from benchmarks.trainer.timing import Machine
-from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.plan import (

@@ -21,7 +21,8 @@ from benchmarks.trainer.memory import extra_peak_bytes
 from benchmarks.trainer.sizes import write_text
 from benchmarks.trainer.timing import in_turn
 from benchmarks.trainer.train import random_ids
-from mxd.trainer.config import LayerConfig, TrainConfig
+from mxd.trainer.config.layer import LayerConfig
+from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD, BatchPlan, LiveActivations, StreamSpec
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import normalized_mse

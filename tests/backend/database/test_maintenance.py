@@ -32,7 +32,7 @@ from mxd.backend.database.maintenance import CHAINS, UpgradeResult, check_databa
 from mxd.backend.queries.runs import count_examples
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import IndexConfig
+from mxd.trainer.config.analysis import IndexConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database import open as trainer_open

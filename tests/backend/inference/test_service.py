@@ -24,19 +24,19 @@ from starlette.types import Message
 
 from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
+from mxd.backend.api.routes.routing import route_text
 from mxd.backend.errors import BusyError
-from mxd.backend.inference import jobs, service, worker
-from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
+from mxd.backend.inference import service, worker
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import InferenceService
+from mxd.backend.inference.service import InferenceService, JobContext, max_rows, prepare_generation
 from mxd.backend.inference.worker import Delivery, GenerationRequest, ModelWorker
 from mxd.backend.schemas.base import to_json_bytes
 from mxd.backend.schemas.steering import SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis import effects
 from mxd.trainer.analysis.circuits import tracing
-from mxd.trainer.config import Edit, Sampling, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE
+from mxd.trainer.config.steering import Edit, Sampling, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.inference import routing
 from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.results import StrengthSweepProgressEvent, TokenEvent
@@ -91,7 +91,7 @@ def test_least_recently_used_language_models_are_unloaded(fitted: World, tmp_pat
     with closing(InferenceService(limits, RunLoader(data, 8))) as service:
 
         async def use(name: str) -> set[str]:
-            await service.submit([name], jobs.route, PROMPT)
+            await service.submit([name], route_text, PROMPT)
             return {Path(model.source).name for model in service.language_models()}
 
         async def walk() -> list[set[str]]:
@@ -184,9 +184,9 @@ def test_requests_above_the_limit_are_rejected(engine: InferenceService) -> None
         with pytest.raises(BusyError):
             await anext(third)
         with pytest.raises(BusyError):
-            await engine.submit(["small"], jobs.route, PROMPT)
+            await engine.submit(["small"], route_text, PROMPT)
         await first.aclose()
-        await engine.submit(["small"], jobs.route, PROMPT)
+        await engine.submit(["small"], route_text, PROMPT)
         await second.aclose()
 
     asyncio.run(crowd())
@@ -200,7 +200,7 @@ def test_a_slot_is_free_when_its_generation_ends_even_if_nobody_reads(engine: In
         async with asyncio.timeout(30):
             while engine.num_active:
                 await asyncio.sleep(0.01)
-        await engine.submit(["small"], jobs.route, PROMPT)
+        await engine.submit(["small"], route_text, PROMPT)
         for stream in streams:
             await stream.aclose()
         assert engine.num_active == 0

@@ -35,19 +35,15 @@ from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import (
+from mxd.trainer.config.analysis import (
     AblationConfig,
     EvaluateConfig,
     IndexConfig,
-    OptimizerConfig,
-    Origin,
-    RegularizationConfig,
+    ProbeConfig,
     SteeringEvaluationConfig,
-    TextConfig,
-    TrainConfig,
 )
-from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.config.base import RETIRED
+from mxd.trainer.config.training import OptimizerConfig, Origin, RegularizationConfig, TextConfig, TrainConfig
 from mxd.trainer.evaluation.evaluate import Evaluator, evaluate, evaluate_layer_by_layer, write_evaluation
 from mxd.trainer.evaluation.evaluation_metrics import METRICS
 from mxd.trainer.evaluation.probing import probe

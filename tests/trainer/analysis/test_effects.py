@@ -34,7 +34,6 @@ from mxd.trainer.analysis.results import (
     OutputDimension,
     PriceOnText,
 )
-from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
     DifferenceTarget,
@@ -45,6 +44,7 @@ from mxd.trainer.config.analysis import (
     TokenTarget,
 )
 from mxd.trainer.config.layer import methods
+from mxd.trainer.config.steering import Edit
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids

@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from mxd.trainer.config import Edit, LayerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.layer import LayerConfig
 from mxd.trainer.config.presets import FOLDER, preset_file, presets, shape_of
-from mxd.trainer.config.steering import Condition, GateTest
-from mxd.trainer.config.training import FINETUNE_LEARNING_RATE, FinetuneConfig, default_learning_rate
+from mxd.trainer.config.steering import Condition, Edit, GateTest
+from mxd.trainer.config.training import (
+    FINETUNE_LEARNING_RATE,
+    FinetuneConfig,
+    TextConfig,
+    TrainConfig,
+    default_learning_rate,
+)
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.layers.registry import build_layer, matched_num_experts
 

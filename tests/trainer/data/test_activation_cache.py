@@ -13,7 +13,7 @@ import torch
 
 from mxd.backend.cli.main import main
 from mxd.backend.cli.main import run as mxd
-from mxd.trainer.config import OptimizerConfig
+from mxd.trainer.config.training import OptimizerConfig
 from mxd.trainer.data import activation_cache
 from mxd.trainer.data.activation_cache import MANIFEST, ActivationCache, CacheManifest, filled_cache, write_cache
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches, prefetch_on_gpu

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from mxd.trainer.config import TextConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data import documents as module
 from mxd.trainer.data import sequences as sequences_module
 from mxd.trainer.data.documents import Order, documents, fingerprint

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from mxd.trainer.analysis.ablation import build_ablations
-from mxd.trainer.config import AblationConfig, EvaluateConfig, Method, Sampling, SteeringEvaluationConfig
-from mxd.trainer.config.layer import method_traits, methods
+from mxd.trainer.config.analysis import AblationConfig, EvaluateConfig, SteeringEvaluationConfig
+from mxd.trainer.config.layer import Method, method_traits, methods
+from mxd.trainer.config.steering import Sampling
 from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.evaluation import evaluate as evaluate_module

@@ -13,10 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxd.trainer.config import Encoder, Method, RegularizationConfig, TrainConfig
 from mxd.trainer.config import layer as registered
-from mxd.trainer.config.layer import MethodTraits, Mixing, methods
-from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.config.layer import Encoder, Method, MethodTraits, Mixing, methods
+from mxd.trainer.config.training import FinetuneConfig, RegularizationConfig, TrainConfig
 from mxd.trainer.data.activations import LiveActivations, StreamSpec
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError

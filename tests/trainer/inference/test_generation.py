@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import Gemma2Config, MistralConfig, PreTrainedConfig
 
-from mxd.trainer.config import Edit, Sampling, SteeringConfig
+from mxd.trainer.config.steering import Edit, Sampling, SteeringConfig
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.inference.generation import (
     RowBatch,

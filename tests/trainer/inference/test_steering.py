@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config import Edit, Method, Sampling, SteeringConfig, SteeringMode, StrengthSweepConfig
-from mxd.trainer.config.steering import Condition, GateTest
+from mxd.trainer.config.layer import Method
+from mxd.trainer.config.steering import (
+    Condition,
+    Edit,
+    GateTest,
+    Sampling,
+    SteeringConfig,
+    SteeringMode,
+    StrengthSweepConfig,
+)
 from mxd.trainer.errors import UsageWarning, UserError
 from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
 from mxd.trainer.inference.generation import RowBatch, StepOutput, gumbel_noise, run_alone, sample_tokens

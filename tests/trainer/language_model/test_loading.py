@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config
 
-from mxd.trainer.config import LayerConfig
+from mxd.trainer.config.layer import LayerConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model import sources
 from mxd.trainer.language_model.loading import DeviceMap, is_shard, load_outline

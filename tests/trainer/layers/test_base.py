@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mxd.trainer.config import Encoder, LayerConfig, Method, TrainConfig
-from mxd.trainer.config.layer import CONFIG_FILE, method_traits, methods, stored_bits
+from mxd.trainer.config.layer import CONFIG_FILE, Encoder, LayerConfig, Method, method_traits, methods, stored_bits
+from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers import base
 from mxd.trainer.layers.base import Routing, SparseLayer, normalized_mse, read_weights

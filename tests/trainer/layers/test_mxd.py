@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mxd.trainer.config import Encoder, Method
-from mxd.trainer.config.layer import transform_ranks
+from mxd.trainer.config.layer import Encoder, Method, transform_ranks
 from mxd.trainer.layers.base import Routing, normalized_mse
 from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import build_layer

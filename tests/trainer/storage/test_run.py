@@ -16,7 +16,7 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
-from mxd.trainer.config import TextConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.documents import documents
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.loading import load_module

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mxd.trainer.config import OptimizerConfig
-from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.config.training import FinetuneConfig, OptimizerConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import MxD, spatial_median

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mxd.trainer.config import Init, Method, OptimizerConfig, RegularizationConfig, TrainConfig
-from mxd.trainer.config.layer import methods
-from mxd.trainer.config.training import MatmulPrecision
+from mxd.trainer.config.layer import Method, methods
+from mxd.trainer.config.training import Init, MatmulPrecision, OptimizerConfig, RegularizationConfig, TrainConfig
 from mxd.trainer.data.activations import LiveActivations, StreamSpec
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route

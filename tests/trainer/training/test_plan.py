@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from mxd.trainer.config import Encoder, Method, OptimizerConfig, TextConfig, TrainConfig
-from mxd.trainer.config.layer import method_traits, methods
+from mxd.trainer.config.layer import Encoder, Method, method_traits, methods
 from mxd.trainer.config.presets import FOLDER, Preset
+from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers import ops, triton_ops

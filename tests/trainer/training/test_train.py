@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from transformers import PreTrainedTokenizerBase
 
 from mxd.backend.cli.main import run as mxd
-from mxd.trainer.config import TrainConfig
+from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.data import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations

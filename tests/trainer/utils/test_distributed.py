@@ -29,7 +29,7 @@ from mxd.backend.cli.main import main
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.cli.parser import guarded
 from mxd.backend.database import engine
-from mxd.trainer.config import TrainConfig
+from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.data import activation_cache
 from mxd.trainer.data.activation_cache import ActivationCache, CacheManifest
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches

@@ -39,7 +39,7 @@ from mxd.trainer.analysis.indexing.statistics import (
     TokenCounts,
     active_pairs,
 )
-from mxd.trainer.config import IndexConfig
+from mxd.trainer.config.analysis import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import capture_layers
 from mxd.trainer.data.sequences import check_text_length, sequence_batches

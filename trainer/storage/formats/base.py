@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mxd.trainer.config import Activation, Encoder, Method
+from mxd.trainer.config.layer import Activation, Encoder, Method
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.variants import Transcoder
 from mxd.trainer.storage.run import Run

@@ -25,8 +25,9 @@ import yaml
 from sqlalchemy import Engine
 from torch import Tensor, nn
 
-from mxd.trainer.config import ImportFormat, LayerConfig, Origin, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
+from mxd.trainer.config.layer import LayerConfig
+from mxd.trainer.config.training import ImportFormat, Origin, TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.architecture import Architecture, MlpShape
 from mxd.trainer.language_model.loading import load_outline

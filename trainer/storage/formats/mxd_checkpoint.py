@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mxd.trainer.config import Activation
+from mxd.trainer.config.layer import Activation
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.formats.base import (
     ImportedLayer,

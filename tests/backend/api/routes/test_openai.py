@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.backend.api.routes.openai import StopFilter
-from mxd.trainer.config import Edit, Sampling, SteeringConfig
+from mxd.trainer.config.steering import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.results import SteeredGeneration
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.chat_template import Turn, chat_text

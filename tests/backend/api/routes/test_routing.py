@@ -26,8 +26,8 @@ from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.analysis.edit_price import edit_price
 from mxd.trainer.analysis.effect_search import find, measure
 from mxd.trainer.analysis.effects import direct_effects, expert_map, expert_writes
-from mxd.trainer.config import AblationConfig, Edit
-from mxd.trainer.config.analysis import CircuitConfig, FindConfig
+from mxd.trainer.config.analysis import AblationConfig, CircuitConfig, FindConfig
+from mxd.trainer.config.steering import Edit
 from mxd.trainer.inference.routing import predict, route
 from mxd.trainer.inference.units import NUM_CONTROLS, column_values, random_experts
 from mxd.trainer.language_model.model import LanguageModel

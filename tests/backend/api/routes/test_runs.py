@@ -21,12 +21,12 @@ from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import MAX_DOWNLOADS
 from mxd.backend.api.event_stream import Event
 from mxd.backend.api.routes import runs
+from mxd.backend.api.routes.runs import contrast_steps
 from mxd.backend.cli.parser import command_from
-from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService, in_steps
 from mxd.backend.settings import Settings
-from mxd.trainer.config import ContrastConfig
+from mxd.trainer.config.analysis import ContrastConfig
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import LOCK_FILE, Run
 from mxd.trainer.storage.run_sets import weights_digest
@@ -148,7 +148,7 @@ def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> No
 def test_closing_ends_the_work(fitted: World) -> None:
     async def begin() -> int:
         config = ContrastConfig(min_tokens=2, min_units=2)
-        async with aclosing(in_steps(service, ["small"], 1, jobs.contrast_steps, [RED, BLUE], config)) as steps:
+        async with aclosing(in_steps(service, ["small"], 1, contrast_steps, [RED, BLUE], config)) as steps:
             first = await anext(steps)
         assert isinstance(first, tuple) and first[0] == 0
         return service.num_active

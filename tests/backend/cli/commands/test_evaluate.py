@@ -13,7 +13,7 @@ import pytest
 from mxd.backend.cli.commands.verify import copy_database, differences
 from mxd.backend.cli.main import run
 from mxd.backend.settings import Settings
-from mxd.trainer.config import TextConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import provenance, weights_digest
 from tests.backend.cli.conftest import Capture, document, train_words

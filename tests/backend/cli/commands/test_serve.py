@@ -25,7 +25,7 @@ from mxd.backend.database.demo import demo_database_url, unpacked_database
 from mxd.backend.database.engine import open_database
 from mxd.backend.queries.probes import stored_benchmark
 from mxd.backend.settings import DEMO_DATABASE, Settings
-from mxd.trainer.config import TextConfig, TrainConfig
+from mxd.trainer.config.training import TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.storage.run import run_names

@@ -11,7 +11,7 @@ from mxd.backend.cli.commands.lab import LabTrainCommand
 from mxd.backend.cli.commands.train import TrainCommand
 from mxd.backend.cli.main import run
 from mxd.backend.cli.parser import options
-from mxd.trainer.config import TextConfig, TrainConfig
+from mxd.trainer.config.training import TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import Run, run_names
 from mxd.trainer.training import layer_trainer

@@ -16,7 +16,8 @@ from mxd.backend.database.engine import open_database, reading
 from mxd.backend.export.bundles.pack import pack
 from mxd.backend.schemas.experts import AnnotationChange
 from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import AblationConfig, IndexConfig, RecurrenceConfig, TextConfig
+from mxd.trainer.config.analysis import AblationConfig, IndexConfig, RecurrenceConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS, from_json
 from mxd.trainer.storage.database.tables import EvaluationRecord, MeasurementRecord, ProbeRecord

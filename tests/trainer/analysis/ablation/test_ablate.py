@@ -13,7 +13,7 @@ from mxd.trainer.analysis.ablation import (
     sample_examples,
     share_sequences,
 )
-from mxd.trainer.config import AblationConfig
+from mxd.trainer.config.analysis import AblationConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import ExpertRecord

@@ -25,7 +25,8 @@ from mxd.trainer.analysis.contrast import (
 )
 from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
 from mxd.trainer.analysis.results import Contrast, ExpertRecurrence, Match, Recurrence, stored_matches
-from mxd.trainer.config import ContrastConfig, RecurrenceConfig, TextConfig
+from mxd.trainer.config.analysis import ContrastConfig, RecurrenceConfig
+from mxd.trainer.config.training import TextConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.layers.base import SparseLayer

@@ -32,7 +32,7 @@ from mxd.trainer.analysis.indexing.statistics import (
     TokenCounts,
     active_pairs,
 )
-from mxd.trainer.config import IndexConfig
+from mxd.trainer.config.analysis import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
 from mxd.trainer.data.activations import StreamSpec, capture_layers
 from mxd.trainer.data.sequences import sequence_batches

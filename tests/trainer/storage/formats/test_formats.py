@@ -19,8 +19,9 @@ from transformers import AutoModelForCausalLM
 
 from mxd.backend.cli.main import run as mxd
 from mxd.trainer.analysis.imported_features import read_features, save_features
-from mxd.trainer.config import Edit, OptimizerConfig, Sampling, SteeringConfig, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
+from mxd.trainer.config.steering import Edit, Sampling, SteeringConfig
+from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import SteeredGeneration
 from mxd.trainer.inference.routing import route

@@ -85,7 +85,7 @@ export function steerPython(run: string, request: SteeringRequest): string {
   ];
   return [
     "import mxd",
-    "from mxd.trainer.config import Edit",
+    "from mxd.trainer.config.steering import Edit",
     "",
     "generation = mxd.generate(",
     ...arguments_.map((argument) => `    ${argument},`),
