@@ -39,7 +39,7 @@ from mxd.trainer.inference.strength_sweep import StrengthSweep
 from mxd.trainer.inference.units import with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.files import atomic_write

@@ -23,8 +23,7 @@ from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.evaluation.metrics import constant_mixing_fit
 from mxd.trainer.experimental.training import GaussianInputs
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, active_counts
-from mxd.trainer.layers.mxd import MxD, spatial_median
+from mxd.trainer.layers.mxd import SMALLEST_NORM, MxD, SparseLayer, active_counts, spatial_median
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import code, weights_digest
 

@@ -24,7 +24,7 @@ from mxd.trainer.analysis.effect_search import find, measure, unit_prices
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.config.steering import Edit
 from mxd.trainer.config.training import TextConfig
-from mxd.trainer.data.documents import documents
+from mxd.trainer.data.sequences import documents
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import provenance

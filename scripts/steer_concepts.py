@@ -43,7 +43,7 @@ from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import residual_at
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.bootstrap import Bootstrap, auroc_interval, aurocs
 

@@ -56,7 +56,7 @@ LONG = (
     "tests/scripts/test_build_demo.py",
     "tests/test_structure.py",
     "tests/trainer/layers/test_ops.py",
-    "tests/trainer/layers/test_base.py",
+    "tests/trainer/layers/test_registry.py",
     "tests/backend/cli/commands/test_evaluate.py",
     "tests/test_docs.py",
 )

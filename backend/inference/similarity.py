@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import ExpertSelection
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import ExpertSelection, MxD
 from mxd.trainer.storage.run import Run
 
 By = Literal["gate", "output"]

@@ -22,7 +22,7 @@ from benchmarks.peers.participants import OURS, Answer, Participant
 from benchmarks.peers.scripts.protocol import Work
 from benchmarks.trainer.timing import Machine, median_ratio
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import normalized_mse
+from mxd.trainer.layers.mxd import normalized_mse
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from benchmarks.trainer.memory import extra_peak_bytes
 from benchmarks.trainer.timing import Machine, Rounds, median_ratio
 from mxd.trainer.config.layer import LayerConfig
-from mxd.trainer.layers.base import normalized_mse
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import MxD, normalized_mse
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 

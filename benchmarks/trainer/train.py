@@ -22,7 +22,7 @@ from benchmarks.trainer.timing import Machine, Rounds
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import load_tokenizer
-from mxd.trainer.layers.base import normalized_mse
+from mxd.trainer.layers.mxd import normalized_mse
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks

@@ -38,7 +38,7 @@ from mxd.trainer.config.analysis import (
 from mxd.trainer.config.analysis import Target as CircuitTarget
 from mxd.trainer.config.steering import SteeringConfig
 from mxd.trainer.config.training import TextConfig
-from mxd.trainer.data.documents import fingerprint
+from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text, write_evaluation
 from mxd.trainer.evaluation.evaluate import evaluate as evaluate_run

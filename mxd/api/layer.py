@@ -34,8 +34,8 @@ from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, like_weights, replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
-from mxd.trainer.layers.base import SparseLayer, routing_of
 from mxd.trainer.layers.mxd import MxD as MxDCore
+from mxd.trainer.layers.mxd import SparseLayer, routing_of
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.layers.variants import Transcoder as TranscoderCore
 from mxd.trainer.storage.run import Run

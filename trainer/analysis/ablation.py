@@ -37,7 +37,7 @@ from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.language_model.kv_cache import variant_tokens
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import Routing, SparseLayer
 from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.database.tables import (

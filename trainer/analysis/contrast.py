@@ -47,12 +47,12 @@ from mxd.trainer.analysis.results import (
 from mxd.trainer.config.analysis import ContrastConfig
 from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
-from mxd.trainer.data.documents import documents
 from mxd.trainer.data.readers import Document, labelled_file, read_labelled
+from mxd.trainer.data.sequences import documents
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.bootstrap import NORMAL_97_5, Interval

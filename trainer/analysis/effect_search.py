@@ -40,7 +40,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import text_ids
 from mxd.trainer.inference.units import Units, all_units
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 

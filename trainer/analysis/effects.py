@@ -54,8 +54,7 @@ from mxd.trainer.language_model.kv_cache import shared_prefix
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
-from mxd.trainer.layers.base import Routing, SparseLayer
-from mxd.trainer.layers.mxd import MxD, small_matrix
+from mxd.trainer.layers.mxd import MxD, Routing, SparseLayer, small_matrix
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 

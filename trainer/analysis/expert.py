@@ -21,7 +21,7 @@ from mxd.trainer.analysis.results import Match, TokenEffect, stored_matches
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_texts
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, IndexRecord, RunRecord, SequenceRecord

@@ -32,7 +32,7 @@ from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import IndexRecord, MeasurementRecord, RecurrenceRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import Run

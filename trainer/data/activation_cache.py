@@ -35,8 +35,7 @@ from transformers import PreTrainedTokenizerBase
 from mxd.trainer.config.base import Config
 from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.activations import ActivationBuffer, StreamSpec, capture_layers, shuffled_tokens
-from mxd.trainer.data.documents import fingerprint
-from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, sequence_batches
+from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, fingerprint, sequence_batches
 from mxd.trainer.errors import CancelledError, LockedError, NotFoundError, UserError, WriterLostError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from mxd.trainer.config.analysis import EvaluateConfig
 from mxd.trainer.config.training import TextConfig
-from mxd.trainer.data.documents import fingerprint
-from mxd.trainer.data.sequences import sequences
+from mxd.trainer.data.sequences import fingerprint, sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.jacobians import measure_jacobians
 from mxd.trainer.evaluation.metrics import (
@@ -46,7 +45,7 @@ from mxd.trainer.evaluation.results import (
 from mxd.trainer.language_model.mlp_hooks import LayerPass, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals, residual_at, start_at
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import Routing, SparseLayer
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import EvaluationRecord, utc_now
 from mxd.trainer.storage.run import Run

@@ -25,7 +25,7 @@ from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.evaluation.metrics import EvaluatedText
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import start_at
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
 DIRECTIONS = 8

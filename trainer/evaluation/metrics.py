@@ -23,8 +23,18 @@ from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.evaluation.evaluation_metrics import CONTINUATION_LENGTHS
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals
-from mxd.trainer.layers.base import SMALLEST_NORM, Routing, SparseLayer, active_counts
-from mxd.trainer.layers.mxd import ExpertRanks, MxD, effective_number, gini, measure_ranks, spatial_median
+from mxd.trainer.layers.mxd import (
+    SMALLEST_NORM,
+    ExpertRanks,
+    MxD,
+    Routing,
+    SparseLayer,
+    active_counts,
+    effective_number,
+    gini,
+    measure_ranks,
+    spatial_median,
+)
 from mxd.trainer.utils.bootstrap import Floats
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.devices import in_float64

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 
 from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.config.training import TextConfig
-from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.data.readers import labelled_file, read_labelled
+from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.layers.ops import gate
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import ProbeRecord, utc_now

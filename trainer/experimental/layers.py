@@ -29,8 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.config.layer import LayerConfig, Method, method_traits
-from mxd.trainer.layers.base import Routing
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import MxD, Routing
 from mxd.trainer.layers.registry import register_layers
 from mxd.trainer.layers.sharding import Shards
 

@@ -23,8 +23,7 @@ from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import SMALLEST_NORM, LayerOutput, Routing
-from mxd.trainer.layers.mxd import ACTIVATIONS
+from mxd.trainer.layers.mxd import ACTIVATIONS, SMALLEST_NORM, LayerOutput, Routing
 from mxd.trainer.training.initialization import loss_weights, needs_sample
 from mxd.trainer.training.layer_trainer import ONE_PROCESS, LayerTrainer, Placement
 from mxd.trainer.training.train import train_layers

@@ -25,7 +25,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.routing import routed_experts
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass, Mlp
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import Routing, SparseLayer
 
 
 class GateCheck(NamedTuple):

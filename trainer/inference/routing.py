@@ -15,8 +15,8 @@ from mxd.trainer.inference.results import PredictedToken, Prediction, Prediction
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts, token_texts
-from mxd.trainer.layers.base import Routing as LayerRouting
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import Routing as LayerRouting
+from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_disjoint_layers, check_fits
 

@@ -49,7 +49,7 @@ from mxd.trainer.inference.units import Units, random_experts
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.run import Run
 
 NUM_PROMOTED = 20

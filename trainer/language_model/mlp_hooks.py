@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from mxd.trainer.config.steering import SteeringMode
 from mxd.trainer.language_model.loading import is_shard
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import Routing, SparseLayer
 
 Mlp = Callable[[], Tensor]
 """Returns the output of the original MLP."""

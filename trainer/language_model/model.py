@@ -48,7 +48,7 @@ from mxd.trainer.language_model.mlp_hooks import (
 from mxd.trainer.language_model.related_words import RelatedWords
 from mxd.trainer.language_model.residuals import Additions, residual_at
 from mxd.trainer.language_model.tokenizer import load_tokenizer
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.utils.distributed import AUTO_MAP
 
 if TYPE_CHECKING:

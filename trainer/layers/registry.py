@@ -8,8 +8,7 @@ import torch
 
 from mxd.trainer.config.layer import WEIGHTS_FILE, LayerConfig, Method, method_traits, read_layer_config
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import SparseLayer, read_weights
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import MxD, SparseLayer, read_weights
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.variants import (
     Autoencoder,

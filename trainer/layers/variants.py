@@ -28,8 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mxd.trainer.config.layer import LayerConfig, Method, max_active, transform_ranks
-from mxd.trainer.layers.base import LayerInput, Routing, SparseLayer, drawn_weight
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import LayerInput, MxD, Routing, SparseLayer, drawn_weight
 from mxd.trainer.layers.sharding import Shards
 
 

@@ -48,7 +48,7 @@ from mxd.trainer.utils.files import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from mxd.trainer.layers.base import SparseLayer
+    from mxd.trainer.layers.mxd import SparseLayer
 
 RUN_FILE = "run.json"
 LOCK_FILE = ".fitting"

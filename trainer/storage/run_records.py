@@ -10,7 +10,7 @@ from sqlalchemy import Engine, Integer, delete, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, METRICS_FILE, RUN_FILE, Run, run_names, runs_folder

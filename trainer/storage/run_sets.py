@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from mxd.trainer.config.base import RunName
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.config.training import PLACE, TextConfig
-from mxd.trainer.data.documents import fingerprint
+from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.tensor_files import parts_of

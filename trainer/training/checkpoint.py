@@ -13,7 +13,7 @@ from torch import Tensor
 from mxd.trainer.config.base import Config
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.data.sequences import TEXT_START, TextPosition
-from mxd.trainer.layers.base import SparseLayer, read_weights
+from mxd.trainer.layers.mxd import SparseLayer, read_weights
 from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
 from mxd.trainer.storage.run import CHECKPOINT_PREFIX, checkpoints, step_of
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup

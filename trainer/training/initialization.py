@@ -21,8 +21,7 @@ from torch.nn import functional as F
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.config.training import Init, TrainConfig
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, drawn_weight
-from mxd.trainer.layers.mxd import ACTIVATIONS, MxD, spatial_median
+from mxd.trainer.layers.mxd import ACTIVATIONS, SMALLEST_NORM, MxD, SparseLayer, drawn_weight, spatial_median
 
 GATE_ROW_NORM = 1 / math.sqrt(3)
 """Norm of a gate row, as in torch's Linear."""

@@ -27,8 +27,19 @@ from mxd.trainer.data.sequences import TEXT_START, TextPosition
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer, active_counts, l0, normalized_mse
-from mxd.trainer.layers.mxd import ExpertRanks, MxD, centre_weight, measure_ranks, output_routing_share
+from mxd.trainer.layers.mxd import (
+    ExpertRanks,
+    LayerOutput,
+    MxD,
+    Routing,
+    SparseLayer,
+    active_counts,
+    centre_weight,
+    l0,
+    measure_ranks,
+    normalized_mse,
+    output_routing_share,
+)
 from mxd.trainer.layers.registry import build_layer, matched_num_experts
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint

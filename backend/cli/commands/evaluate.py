@@ -99,7 +99,7 @@ class EvaluateCommand(ModelCommand):
     def _measure_on(self, text: str, runs: Sequence[Run], database: Engine) -> list[Result]:
         from dataclasses import replace
 
-        from mxd.trainer.data.documents import fingerprint
+        from mxd.trainer.data.sequences import fingerprint
         from mxd.trainer.evaluation import evaluate as evaluations
         from mxd.trainer.storage.run_sets import UNRECORDED, weights_digest
 

@@ -30,7 +30,7 @@ from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.loading import load_width
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run

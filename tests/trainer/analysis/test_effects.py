@@ -48,8 +48,7 @@ from mxd.trainer.config.steering import Edit
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import Routing
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import MxD, Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.display import signed
 from tests.helpers.runs import World, random_layer, run_of, sure_language_model, tiny_language_model

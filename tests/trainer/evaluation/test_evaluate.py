@@ -15,7 +15,7 @@ from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.config.analysis import AblationConfig, EvaluateConfig, SteeringEvaluationConfig
 from mxd.trainer.config.layer import Method, method_traits, methods
 from mxd.trainer.config.steering import Sampling
-from mxd.trainer.data.documents import fingerprint
+from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.evaluation import evaluate as evaluate_module
 from mxd.trainer.evaluation import metrics
@@ -49,7 +49,7 @@ from mxd.trainer.language_model.mlp_hooks import EditedMlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import SparseLayer, normalized_mse
+from mxd.trainer.layers.mxd import SparseLayer, normalized_mse
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord, SteeringStrengthRecord
 from mxd.trainer.storage.run import Run

@@ -9,8 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mxd.trainer.config.layer import Encoder, Method, transform_ranks
-from mxd.trainer.layers.base import Routing, normalized_mse
-from mxd.trainer.layers.mxd import MxD, spatial_median
+from mxd.trainer.layers.mxd import MxD, Routing, normalized_mse, spatial_median
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.variants import THRESHOLD_UPDATE, UNSET, BatchTopK, FixedThresholds, Molt
 from mxd.trainer.utils.distributed import SINGLE_PROCESS

@@ -17,12 +17,12 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
 from mxd.trainer.config.training import TextConfig
-from mxd.trainer.data.documents import documents
+from mxd.trainer.data.sequences import documents
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.loading import load_module
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import load_tokenizer
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import IN_MEMORY, open_trainer_database, sqlite_url

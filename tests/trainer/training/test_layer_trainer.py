@@ -16,8 +16,7 @@ from mxd.trainer.data.activations import LiveActivations, StreamSpec
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import SMALLEST_NORM, LayerOutput, SparseLayer, normalized_mse
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import SMALLEST_NORM, LayerOutput, MxD, SparseLayer, normalized_mse
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training import initialization
 from mxd.trainer.training import precision as precisions

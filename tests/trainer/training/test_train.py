@@ -20,7 +20,7 @@ from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.data import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import LayerOutput
+from mxd.trainer.layers.mxd import LayerOutput
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
 from mxd.trainer.storage.run import Run, checkpoints

@@ -48,7 +48,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.mlp_hooks import LayerPass, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 

@@ -49,7 +49,7 @@ from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.mlp_hooks import LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import single_texts, token_texts
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 

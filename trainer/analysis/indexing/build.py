@@ -46,7 +46,7 @@ from mxd.trainer.data.sequences import check_text_length, sequence_batches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import decode_all
-from mxd.trainer.layers.base import Routing, SparseLayer, normalized_mse
+from mxd.trainer.layers.mxd import Routing, SparseLayer, normalized_mse
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_active, pack_routed, unpack_token_ids
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, writing

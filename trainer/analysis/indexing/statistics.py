@@ -28,7 +28,7 @@ from typing import IO, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

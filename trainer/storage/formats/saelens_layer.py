@@ -20,7 +20,7 @@ from sae_lens.util import filter_valid_dataclass_fields
 from torch import Tensor
 
 from mxd.trainer.config.layer import LayerConfig
-from mxd.trainer.layers.base import routing_of
+from mxd.trainer.layers.mxd import routing_of
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.formats.transcoders import ARCHITECTURE
 

@@ -34,7 +34,7 @@ from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.runs import CONFIGS, SCALED, World, run_of, tiny_language_model

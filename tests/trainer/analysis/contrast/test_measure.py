@@ -29,7 +29,7 @@ from mxd.trainer.config.analysis import ContrastConfig, RecurrenceConfig
 from mxd.trainer.config.training import TextConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route
-from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.storage.database.open import delete_index, sqlite_url, writing
 from mxd.trainer.storage.database.tables import MeasurementRecord
 from mxd.trainer.storage.run import Run

@@ -39,7 +39,7 @@ from mxd.trainer.data.sequences import sequence_batches
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_bytes, token_texts
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.database.column_types import pack_routed, unpack_routed
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, open_trainer_database, writing

@@ -15,9 +15,17 @@ from torch import Tensor, nn
 from mxd.trainer.config.layer import CONFIG_FILE, Encoder, LayerConfig, Method, method_traits, methods, stored_bits
 from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers import base
-from mxd.trainer.layers.base import Routing, SparseLayer, normalized_mse, read_weights
-from mxd.trainer.layers.mxd import MxD, measure_ranks, output_routing_share
+from mxd.trainer.layers.mxd import (
+    MxD,
+    Routing,
+    SparseLayer,
+    drawn_bias,
+    drawn_weight,
+    measure_ranks,
+    normalized_mse,
+    output_routing_share,
+    read_weights,
+)
 from mxd.trainer.layers.registry import build_layer, load_layer, matched_num_experts
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.tensor_files import GROUP, OFFSETS, PACKED, SCALE, dequantize, join_parts, read_rows, save_part
@@ -257,14 +265,14 @@ def test_a_method_without_top_k_cannot_be_sharded() -> None:
 
 @pytest.mark.parametrize("drawn_at_a_time", [1, 20, 1000])
 def test_random_weights_are_those_of_a_linear_map(drawn_at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "DRAWN_AT_A_TIME", drawn_at_a_time)
+    monkeypatch.setattr("mxd.trainer.layers.mxd.DRAWN_AT_A_TIME", drawn_at_a_time)
     torch.manual_seed(3)
     linear = nn.Linear(9, 37)
     torch.manual_seed(3)
-    assert torch.equal(base.drawn_weight(9, 37), linear.weight)
-    assert torch.equal(base.drawn_bias(9, 37), linear.bias)
+    assert torch.equal(drawn_weight(9, 37), linear.weight)
+    assert torch.equal(drawn_bias(9, 37), linear.bias)
     torch.manual_seed(3)
-    assert torch.equal(base.drawn_weight(9, 37, slice(30, 37), slice(2, 5)), linear.weight[30:, 2:5])
+    assert torch.equal(drawn_weight(9, 37, slice(30, 37), slice(2, 5)), linear.weight[30:, 2:5])
 
 
 @pytest.mark.parametrize("method", ["mxd", "transcoder", "skip-transcoder", "autoencoder"])
@@ -281,7 +289,7 @@ def test_a_slice_has_the_random_weights_of_the_whole(
         return found | {"next": torch.rand(1)}
 
     whole = weights(None)
-    monkeypatch.setattr(base, "DRAWN_AT_A_TIME", 64)
+    monkeypatch.setattr("mxd.trainer.layers.mxd.DRAWN_AT_A_TIME", 64)
     parts = [weights(Shards(rank, 3, 34)) for rank in range(3)]
     for name, value in whole.items():
         if name in build_layer(config).expert_tables:

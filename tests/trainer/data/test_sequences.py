@@ -19,11 +19,17 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from mxd.trainer.config.training import TextConfig
-from mxd.trainer.data import documents as module
-from mxd.trainer.data import sequences as sequences_module
-from mxd.trainer.data.documents import Order, documents, fingerprint
+from mxd.trainer.data import sequences as module
 from mxd.trainer.data.readers import Document, only_texts
-from mxd.trainer.data.sequences import TextProgress, check_text_length, sequences, tokenize_documents
+from mxd.trainer.data.sequences import (
+    Order,
+    TextProgress,
+    check_text_length,
+    documents,
+    fingerprint,
+    sequences,
+    tokenize_documents,
+)
 from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
 from mxd.trainer.language_model.tokenizer import after_start, prompt_ids, start_token_id
 from tests.helpers.runs import END, LINES, byte_fallback, byte_level, metaspace, tiny_language_model
@@ -367,7 +373,7 @@ def test_texts_that_begin_with_the_start_token_get_no_second_one(tmp_path: Path)
 
 @pytest.mark.parametrize("order", get_args(Order))
 def test_skip_drops_the_first_sequences(config: TextConfig, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequences_module, "_BATCH_DOCUMENTS", 3)
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 3)
     whole = collected(config, 1000, seed=3, order=order)
     for skip in (0, 1, 7, len(whole) - 1, len(whole), len(whole) + 5):
         assert collected(config, 1000, seed=3, order=order, skip=skip) == whole[skip:]
@@ -379,14 +385,14 @@ def test_a_text_continues_from_a_position_without_tokenising_what_comes_before(
     config: TextConfig, batch: int, repeat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenised: list[str] = []
-    encode = sequences_module._token_ids
-    monkeypatch.setattr(sequences_module, "_BATCH_DOCUMENTS", batch)
+    encode = module._token_ids
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", batch)
 
     def encode_and_note(texts: list[str], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
         tokenised.extend(texts)
         return encode(texts, tokenizer)
 
-    monkeypatch.setattr(sequences_module, "_token_ids", encode_and_note)
+    monkeypatch.setattr(module, "_token_ids", encode_and_note)
     tokens = len(token_ids(TOKENIZER, documents(config)))
     if repeat:
         config, tokens = config.model_copy(update={"on_short_text": "repeat"}), 3 * tokens
