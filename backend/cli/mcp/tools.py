@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from mxd.backend.schemas.experts import ExpertSort, Order, SimilarBy
 from mxd.backend.schemas.routing import RankBy
 from mxd.backend.settings import Settings
-from mxd.trainer import config
+from mxd.trainer.config import base
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS, Edit
 from mxd.trainer.inference.units import NEAREST, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
@@ -93,7 +93,7 @@ async def api_of_server(url: str, token: str) -> AsyncIterator[Api]:
 
 
 # Names stand in addresses, so what is not a name must not be sent.
-RunName = Annotated[config.RunName, Field(description="Name of the run; list_runs names all.")]
+RunName = Annotated[base.RunName, Field(description="Name of the run; list_runs names all.")]
 ExpertId = Annotated[int, Field(ge=0, description="Id of the expert.")]
 Limit = Annotated[int, Field(ge=1, le=50, description="Maximum number of results.")]
 MEASURES = ("loss_increase", "kl_ablated", "kl_amplified", "output_share")
