@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.edit_price import edit_price
-from mxd.trainer.config import Edit, SteeringConfig
+from mxd.trainer.config.steering import Edit, SteeringConfig
 from mxd.trainer.inference.results import SteeredGeneration, TokenEvent
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.inference.units import column_values, random_experts

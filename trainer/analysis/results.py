@@ -114,7 +114,7 @@ class EditPrice(Documented):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def figures(self) -> str:
-        """KL divergence relative to random experts, and change of ability, with two standard errors over tokens and items."""
+        """KL divergence relative to random experts, and change of ability, each with two standard errors."""
         relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
         interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
         points = f"{signed(-100 * self._lost, 1)} ± {200 * self.ability_error:.1f}"

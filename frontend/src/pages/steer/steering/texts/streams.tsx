@@ -266,9 +266,7 @@ function Legend({ samples, onSamples, history }: Pick<StreamsProps, "samples" | 
   return (
     <div className="row wrap dim stream-legend">
       <RampLegend kind="diverging" low={`Δ log p, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
-      <span>
-        Colour: log p with the edits minus without. Purple is suppressed, green promoted.
-      </span>
+      <span>Colour: log p with the edits minus without. Purple is suppressed, green promoted.</span>
       {history === undefined && (
         <>
           <span className="grow" />
