@@ -69,7 +69,7 @@ MIN_END_SHARE = 0.05
 """Share of an expert's tokens from which ends of words, such as “ing”, are found beside words that are equal."""
 
 AFTER = re.compile(r"\bafter\b", re.IGNORECASE)
-"""What follows it in an automatic label comes before the tokens on which the expert fires."""
+"""Starts the part of an automatic label that names earlier tokens, on which the expert does not fire."""
 EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | re.ASCII)
 
 

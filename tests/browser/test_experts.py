@@ -96,6 +96,7 @@ def test_filters_are_added_edited_and_removed(experts: Page) -> None:
     # The expert's page shows the most frequent tokens only, as the table does.
     named = body(experts).filter(has=experts.get_by_role("cell", name=re.compile(r"return\b")))
     named.first.get_by_role("link").first.click()
+    experts.get_by_role("button", name=re.compile("^Details")).click()
     experts.get_by_role("link", name=re.compile(r"^Experts that fire on\s+return$", re.I)).first.click()
     expect(experts).to_have_url(re.compile(r"[?&]token=[^&]*return\b"))
     experts.get_by_role("button", name="Remove filter fires on").click()

@@ -141,7 +141,7 @@ class Tools:
     ) -> Answer:
         """Search experts by number, then by label, top token and example text. A match is a candidate, not evidence:
         confirm it with test_expert_on_texts and steer."""
-        (found,) = await self._api.get("/search", runs=run, text=text, limit=limit)
+        found = await self._api.get("/search", runs=run, text=text, limit=limit)
         hits = [
             {**_labelled(hit), "matched": hit["matched"], "example": hit["example"] and _marked(hit["example"])["text"]}
             for hit in found["hits"]

@@ -192,9 +192,14 @@ def test_a_session_keeps_both_texts_and_the_price_of_its_edits(own_client: TestC
     answer = own_client.post(SESSIONS, json={"name": "Foxes", "steering": STEERING, "result": result})
     assert answer.status_code == 201, answer.text
     opened = own_client.get(f"/api/sessions/{answer.json()['id']}").json()
-    assert (opened["text"], opened["result"]) == ("jumps again", result)
+    kept = opened["result"]
+    assert {**kept, "price": {key: kept["price"][key] for key in PRICE}} == {**kept, **result}
+    assert (
+        kept["price"]["verdict"]
+        == "Costly: changes other text 5.0 × as much as random experts, without a clear loss of ability."
+    )
     listed, first = own_client.get(SESSIONS).json()["sessions"]
-    assert (listed["text"], listed["price"]) == ("jumps again", PRICE)
+    assert (opened["text"], listed["text"], listed["price"]) == ("jumps again", "jumps again", kept["price"])
     assert (first["id"], first["price"]) == (old["id"], None)
 
 

@@ -249,7 +249,8 @@ def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: lis
     assert not (folder / "layer.safetensors").is_file(), errors
     assert mxd(["train", *flags_of_run, "--name", "parts", "--resume"]) == 0
     assert mxd(["train", *flags_of_run, "--name", "whole-100"]) == 0
-    check_same_weights(world, "parts", "whole-100")
+    # Rounding grows with the steps that two processes take before they stop: at most 98 instead of 23.
+    world.check_same_weights("parts", "whole-100", rtol=1e-4, atol=1e-4)
 
 
 def test_the_death_of_a_process_is_reported_and_the_checkpoint_is_intact(world: World, flags_of_run: list[str]) -> None:

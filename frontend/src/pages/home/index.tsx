@@ -15,7 +15,7 @@ import { pageLinks, pickLayerRuns, useComparedLinks, usePageLinks } from "@/comp
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { activeK } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
-import { ChangeTip, distinctWords, TokenChips } from "@/components/tokens/token-chip";
+import { ChangeTip } from "@/components/tokens/token-chip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ShadedText, TokenStrip } from "@/components/tokens/token-text";
 import { hideTip } from "@/components/tokens/tip-layer";
@@ -61,15 +61,12 @@ const NO_TEXTS_END = 3;
 const SCALE_LIMIT = 4;
 const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 
-/** Of the tokens that it promotes. */
-const PROMOTED = 5;
-
-/** An expert of the text: its label, its strongest examples, and what it promotes if that is measured. */
+/** An expert of the text: its label and its strongest examples. */
 function ExpertCard({ run, expert }: { readonly run: string; readonly expert: number }) {
   const { data } = useQuery(expertQuery(run, expert));
   const { data: top } = useQuery(topExamplesQuery(run, expert, EXAMPLES));
   if (data === undefined || top === undefined) return <LoadingState label="Loading expert" rows={4} />;
-  const { row, ablation } = data;
+  const { row } = data;
   return (
     <section className="hero-expert" aria-label={`Expert ${expert}`}>
       <Link to={pageLinks(run).expert(expert)}>
@@ -81,11 +78,6 @@ function ExpertCard({ run, expert }: { readonly run: string; readonly expert: nu
           <ShadedText example={example} before={BEFORE} after={AFTER} largest={row.max_activation} />
         </p>
       ))}
-      {ablation !== null && (
-        <div className="dim">
-          Promotes, strongest first <TokenChips tokens={distinctWords(ablation.promoted)} first={PROMOTED} />
-        </div>
-      )}
     </section>
   );
 }

@@ -5,18 +5,23 @@ import { useEffect, useRef } from "react";
 
 import { expertQuery } from "@/api/queries";
 import type { RunSummary, SessionResult, SteeringRequest } from "@/api/types";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { type Edit, editKey, toHttpEdit } from "@/lib/edits/edits";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
 
 import { type Control, type Generation, isRunning, storedGeneration, useGeneration } from "./generation";
 
-/** The edits with random experts in place of their own; null before these are known, or if there are too few. */
+/** The edits with random experts in place of their own: none before these are known, null if there are too few. */
 function useControlEdits(run: RunSummary, edits: readonly Edit[]): readonly Edit[] | null {
-  const queries = edits.map((edit) => ({
-    ...expertQuery(edit.run ?? run.name, edit.expert),
-    enabled: run.indexed_tokens !== null,
+  const { runs } = useCurrentRun();
+  const isIndexed = (name: string) => runs.some((one) => one.name === name && one.indexed_tokens !== null);
+  const queries = edits.map(({ run: name = run.name, expert }) => ({
+    ...expertQuery(name, expert),
+    enabled: isIndexed(name),
   }));
-  const others = useQueries({ queries }).flatMap(({ data }, i): Edit[] => {
+  const found = useQueries({ queries });
+  if (edits.length > 0 && found.some(({ isLoading }) => isLoading)) return [];
+  const others = found.flatMap(({ data }, i): Edit[] => {
     const [edit, expert] = [edits[i], data?.random_expert];
     return edit === undefined || expert == null ? [] : [{ ...edit, expert }];
   });
@@ -36,7 +41,7 @@ interface Main {
 export function useControl(run: RunSummary, edits: readonly Edit[], request: SteeringRequest, main: Main) {
   const { generation, start, stop, clear } = useGeneration(run.name);
   const others = useControlEdits(run, edits);
-  const body = others && { ...request, edits: others.map(toHttpEdit) };
+  const body = others?.length ? { ...request, edits: others.map(toHttpEdit) } : null;
   const key = JSON.stringify(body);
   const started = useRef("");
   useEffect(() => {
