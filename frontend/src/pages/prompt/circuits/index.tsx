@@ -196,8 +196,9 @@ function Finding({ response, check, checking }: FindingProps) {
       <p className="finding">
         {change(first) < 0 && (
           <>
-            {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"} falls from{" "}
-            {formatFixed(graph.value)} to {formatFixed(graph.value + change(first))}.{" "}
+            {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"}{" "}
+            {check === null ? "is predicted to fall" : "falls"} from {formatFixed(graph.value)} to{" "}
+            {formatFixed(graph.value + change(first))}.{" "}
           </>
         )}
         {change(last) > 0 && <>{named(last)} opposes it most.</>}
