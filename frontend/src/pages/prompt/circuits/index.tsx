@@ -196,9 +196,8 @@ function Finding({ response, check, checking }: FindingProps) {
       <p className="finding">
         {change(first) < 0 && (
           <>
-            {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"}{" "}
-            {check === null ? "is predicted to fall" : "falls"} from {formatFixed(graph.value)} to{" "}
-            {formatFixed(graph.value + change(first))}.{" "}
+            {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"} falls from{" "}
+            {formatFixed(graph.value)} to {formatFixed(graph.value + change(first))}.{" "}
           </>
         )}
         {change(last) > 0 && <>{named(last)} opposes it most.</>}
@@ -210,7 +209,8 @@ function Finding({ response, check, checking }: FindingProps) {
           </>
         ) : checking.isFetching ? (
           <>
-            Ablating each of the {graph.nodes.length - 1} shown experts in the model … <Progress of={checking.key} />
+            All effects are predicted so far. Ablating each of the {graph.nodes.length - 1} shown experts in the model …{" "}
+            <Progress of={checking.key} />
           </>
         ) : (
           (checking.error?.message ?? "Stopped: all effects are predictions. Trace again to measure them.")
