@@ -145,7 +145,7 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
 const BADGES = {
   measured: "Mean over its activations of all strengths.",
   "direct only": "Effect of its output on the next token, without the later layers.",
-  "no more than random experts": "Do not read a meaning into it.",
+  "no more than random experts": "Its size alone does not tell it from a random expert.",
 } as const;
 
 /**
@@ -234,6 +234,12 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         )}
         {marked !== undefined && marked.needed > 0 && <RandomKey {...marked} />}
       </p>
+      {controls?.exceeded === false && (
+        <p className="dim">
+          At its own activations, on its strongest examples, it is {controls.sentence}. Steering adds more: compare its
+          texts with a random expert’s below.
+        </p>
+      )}
     </section>
   );
 }
