@@ -14,6 +14,7 @@ experts, E errors, S = F + E + T sources.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -21,6 +22,7 @@ from statistics import StatisticsError, correlation, mean, stdev
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from mxd.trainer.analysis.circuits.graph import (
     AblationEffect,
@@ -35,6 +37,7 @@ from mxd.trainer.analysis.circuits.graph import (
 from mxd.trainer.analysis.circuits.tracing import read_circuit
 from mxd.trainer.analysis.circuits.verdict import verdict_of
 from mxd.trainer.analysis.effects import (
+    Forward,
     Layers,
     Reading,
     changed_forward,
@@ -43,8 +46,9 @@ from mxd.trainer.analysis.effects import (
     gradients_of,
     layers_of,
 )
-from mxd.trainer.config.analysis import CircuitConfig, Errors
+from mxd.trainer.config.analysis import CircuitConfig, ContinuationTarget, Errors, ExpertTarget
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.kv_cache import variant_tokens
 from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.mlp_hooks import LayerPass, Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
@@ -219,15 +223,56 @@ class Measuring:
 
     def run(self, rows: Sequence[Row], callbacks: Callbacks = NO_CALLBACKS) -> Tensor:
         """Target, and the scores and activations of ``places``, for each row, [rows, 1 + 2 N], on the CPU."""
-        size = max(1, min(MAX_ROWS, MAX_BATCH_TOKENS // len(self.reading.fed_ids)))
+        tokens, measure = len(self.reading.fed_ids), self._batch
+        size = max(1, min(MAX_ROWS, MAX_BATCH_TOKENS // tokens))
+        if self._are_variants(rows):
+            size, measure = MAX_BATCH_TOKENS, self._variants
         order = sorted(range(len(rows)), key=lambda index: rows[index].first)
         values = torch.zeros(len(rows), 1 + 2 * len(self.places))
         for start in range(0, len(order), size):
             callbacks.check_cancelled()
             callbacks.on_progress(start, len(rows), "")
             batch = order[start : start + size]
-            values[batch] = self._batch([rows[index] for index in batch])
+            values[batch] = measure([rows[index] for index in batch])
         return values
+
+    def _are_variants(self, rows: Sequence[Row]) -> bool:
+        """Whether the rows differ on the last token alone, and only its prediction is read."""
+        last, target = len(self.reading.fed_ids) - 1, self.reading.target
+        places = [place for row in rows for place in row.experts]
+        return (
+            not self.places
+            and not isinstance(target, ContinuationTarget | ExpertTarget)
+            and all(isinstance(row, Without) for row in rows)
+            and all(position == last for _, position, _ in places)
+            and bool(places)
+            and self.reading.language_model.can_append_variants(min(layer for layer, _, _ in places))
+        )
+
+    @torch.no_grad()
+    def _variants(self, rows: Sequence[Row]) -> Tensor:
+        """Target of each row as a variant of the last token, which costs one token in place of a text, [rows, 1]."""
+        language_model, count = self.reading.language_model, len(rows)
+
+        def change(layer: int, layer_pass: LayerPass) -> Tensor | None:
+            experts = [[expert for at, _, expert in row.experts if at == layer] for row in rows]
+            if not any(experts):
+                return None
+            tokens = layer_pass.at(slice(-count, None))
+            activations_RK, indices_RK = tokens.routing
+            ablated = [torch.isin(row_K, row_K.new_tensor(own)) for row_K, own in zip(indices_RK, experts, strict=True)]
+            removed_RO = tokens.contribution(Routing(activations_RK * torch.stack(ablated), indices_RK))
+            return functional.pad(-removed_RO, (0, 0, layer_pass.x_STI.shape[1] - count, 0))
+
+        first = min((layer for row in rows for layer, _, _ in row.experts), default=0)
+        position_R = torch.full((count,), len(self.reading.fed_ids) - 1)
+        with ExitStack() as stack:
+            variants = stack.enter_context(variant_tokens(language_model.architecture.blocks, first, position_R))
+            language_model.linear_kernels.apply(stack)
+            stack.enter_context(language_model.replace_mlps(edited_mlps(self.sparse_layers, self.errors, change)))
+            language_model.residual(torch.tensor([self.reading.fed_ids]))
+        logits_RSV = language_model.unembed(variants[0]).unsqueeze(1)
+        return self.reading.value(Forward(self.sparse_layers, {}, {}, None, logits_RSV)).cpu().unsqueeze(1)
 
     def _batch(self, rows: Sequence[Row]) -> Tensor:
         tokens = len(self.reading.fed_ids)

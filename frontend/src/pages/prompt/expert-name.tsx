@@ -59,14 +59,17 @@ interface FoundExpertProps extends ExpertNameProps {
   readonly children?: ReactNode;
 }
 
-/** An expert in a finding: its name, if that is clear, and its number. */
+/** An expert in a finding: its name, how far to trust it, and its number. */
 export function FoundExpert({ info, expert, children }: FoundExpertProps) {
-  const isClear = trustOf(info) > 0;
+  const trust = trustOf(info) > 0 ? "" : info?.automatic ? ", weak label" : ", no label";
   return (
     <>
-      <b>{isClear ? <ExpertName info={info} /> : `Expert ${expert}`}</b>{" "}
+      <b>
+        <ExpertName info={info} />
+      </b>{" "}
       <span className="dim">
-        ({isClear ? expert : "no clear label"}
+        ({expert}
+        {trust}
         {children !== undefined && <>, {children}</>})
       </span>
     </>

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.circuits.checking import ablate, agreement, check, scores_of
+from mxd.trainer.analysis.circuits.checking import Measuring, ablate, agreement, check, scores_of
 from mxd.trainer.analysis.circuits.graph import (
     AblationEffect,
     Agreement,
@@ -25,6 +25,7 @@ from mxd.trainer.config.analysis import (
     CircuitConfig,
     ContinuationTarget,
     DifferenceTarget,
+    Errors,
     ExpertTarget,
     SetTarget,
     Target,
@@ -298,6 +299,24 @@ def test_groups_are_ablated_jointly(world: World, runs: list[Run]) -> None:
             if (edge.source, edge.target) == (1, index):
                 assert change == pytest.approx(-(node.activation or 0) if left else of_edge, abs=2e-5)
     assert any(abs(change) > 1e-4 for change in measured[0].activations)
+
+
+@pytest.mark.parametrize("errors", ["kept", "dropped"])
+def test_variants_of_the_last_token_measure_what_rows_do(
+    world: World, runs: list[Run], errors: Errors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = CONFIG.model_copy(update={"nodes": 60, "errors": errors})
+    found = trace(world.language_model, runs, asked)
+    config = asked.model_copy(update={"target": found.target})
+    last = max(at.position for at in found.experts)
+    groups = [[at] for at in found.experts if at.position == last]
+    groups.append([at for (at,) in groups])
+    assert len({at.run for at in groups[-1]}) == 2
+    as_rows = ablate(world.language_model, runs, config, groups, read=groups[0])
+    monkeypatch.setattr(Measuring, "_batch", None)
+    as_variants = ablate(world.language_model, runs, config, groups)
+    assert [it.target for it in as_variants] == pytest.approx([it.target for it in as_rows], abs=1e-5)
+    assert any(abs(it.target) > 1e-3 for it in as_variants)
 
 
 def test_half_precision_models_compute_in_float32(world: World, runs: list[Run]) -> None:

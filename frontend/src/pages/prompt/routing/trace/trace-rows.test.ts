@@ -5,6 +5,7 @@ import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import {
   ablationsOf,
+  byEffect,
   CELL,
   cellWidth,
   controlsOf,
@@ -107,7 +108,7 @@ test("a name is repeated if it stands on the left or below", () => {
   ]);
 });
 
-test("the experts of a layer are ablated together, then each by itself; in a long text only those with a large share", () => {
+test("the experts of a layer are ablated together, then each by itself, at most as many as the server takes", () => {
   const ablated = (position: number) =>
     ablationsOf([EARLY, LATE], "late", position).map((group) => group.map(({ expert }) => expert));
   expect(ablated(1)).toEqual([[9, 2, 3, 1], [9], [2], [3], [1]]);
@@ -116,11 +117,24 @@ test("the experts of a layer are ablated together, then each by itself; in a lon
     "late",
     Array.from({ length: 80 }, (_, expert) => [expert, 1 + expert] as const),
   );
-  const long = { ...many, tokens: Array.from({ length: 1000 }, () => many.tokens[1]) } as RunRouting;
-  const [together, ...single] = ablationsOf([long], "late", 999);
-  expect(together?.length).toBe(64);
-  expect(single.map(([one]) => one?.expert)).toEqual([79, 78, 77, 76, 75, 74, 73, 72]);
-  expect(ablationsOf([many], "late", 1).length).toBe(64);
+  const [together, ...single] = ablationsOf([many], "late", 1);
+  expect([together?.length, single.length, single[0]?.[0]?.expert]).toEqual([64, 63, 79]);
+});
+
+test("once all effects are measured, the cells of a token show the expert with the largest, or the chosen one", () => {
+  const layers = traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, true), 100);
+  const order = (...args: [Parameters<typeof byEffect>[2], Parameters<typeof byEffect>[3]]) =>
+    byEffect(layers, 1, ...args).map(({ tokens }) => tokens.get(1)?.map(({ row }) => row.expert));
+  const [late, early] = layers.map((layer) => (layer.tokens.get(1) ?? []).map((one) => ({ layer, ...one, effect: 1 })));
+  const late1 = late?.toReversed() ?? [];
+  const usual = order(new Map(), null);
+  expect(usual).toEqual(layers.map(({ tokens }) => tokens.get(1)?.map(({ row }) => row.expert)));
+  const part = [["late", { joint: 0, experts: late1 }]] as const;
+  expect(order(new Map(part), null)).toEqual(usual);
+  const measured = new Map([...part, ["early", { joint: 0, experts: early ?? [] }] as const]);
+  expect(order(measured, null)[0]?.[0]).toBe(late1[0]?.row.expert);
+  const other = usual[0]?.[1] ?? -1;
+  expect(order(measured, { run: "late", position: 1, expert: other })[0]?.[0]).toBe(other);
 });
 
 test("a change is compared with that of other experts of the token", () => {

@@ -127,6 +127,25 @@ export interface Raiser {
 /** By run: its experts on a token by the size of their effects, and their joint effect. */
 export type Raisers = ReadonlyMap<string, { readonly joint: number; readonly experts: readonly Raiser[] }>;
 
+/**
+ * The layers with the expert of the largest effect, or the chosen one, in the cells of a token. All at once, so that what
+ * is read for a chosen cell is asked for twice at most.
+ */
+export const byEffect = (
+  layers: readonly TraceLayer[],
+  position: number,
+  raisers: Raisers,
+  chosen: TracedCell | null,
+): readonly TraceLayer[] =>
+  layers.map((layer) => {
+    const experts = layer.tokens.get(position) ?? [];
+    const found = raisers.size < layers.length ? undefined : raisers.get(layer.run)?.experts[0];
+    const isChosen = chosen?.run === layer.run && chosen.position === position;
+    const expert = isChosen ? chosen.expert : found?.row.expert;
+    const first = experts.filter(({ row }) => row.expert === expert);
+    return { ...layer, tokens: new Map(layer.tokens).set(position, [...new Set([...first, ...experts])]) };
+  });
+
 /** For example `7.6 %`, of the cell's activation. */
 export const percentOf = (share: number) =>
   `${formatFixed(100 * Math.abs(share), Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;
@@ -140,9 +159,6 @@ const MAX_READ = 1024;
 const MAX_TOGETHER = 64;
 /** Other experts with which a change is compared. */
 const MAX_CONTROLS = 8;
-/** Tokens that are computed for the effects of single experts, so that those of a long text are the larger experts'. */
-const MAX_COMPUTED = 8192;
-const MIN_ABLATED = 4;
 
 /** The strongest expert of each layer and token. */
 export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>
@@ -192,7 +208,6 @@ export const controlsOf = (routings: readonly RunRouting[], { run, position, exp
 export function ablationsOf(routings: readonly RunRouting[], run: string, position: number) {
   const active = expertsAt(routings, run, position).sort((a, b) => b.share - a.share);
   if (active.length === 0) return [];
-  const most = Math.max(MIN_ABLATED, Math.floor(MAX_COMPUTED / (routings.length * (position + 1))));
-  const single = active.slice(0, Math.min(most, MAX_TOGETHER - 1)).map((expert) => [expert]);
+  const single = active.slice(0, MAX_TOGETHER - 1).map((expert) => [expert]);
   return [active.slice(0, MAX_TOGETHER), ...single];
 }

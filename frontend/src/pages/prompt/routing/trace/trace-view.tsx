@@ -1,12 +1,12 @@
 /** A text through several layers at once: all tokens in a table, and beside it what makes the next token. */
 
-import { useQueries, useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery, type UseQueryResult } from "@tanstack/react-query";
 import { Fragment, useCallback, useMemo } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
 import { circuitEffectsQuery } from "@/api/queries";
-import type { RunRouting, RunSummary } from "@/api/types";
+import type { GroupEffect, RunRouting, RunSummary } from "@/api/types";
 import { ActivationCell } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -26,6 +26,7 @@ import { NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
   ablationsOf,
+  byEffect,
   cellKey,
   controlsOf,
   type Fed,
@@ -100,10 +101,12 @@ function useFeeds(traced: Traced, chosen: TracedCell | null) {
 /** Effects of each layer's experts on a token; without the layers that are not measured yet, the last one first. */
 function useRaisers(traced: Traced, position: number) {
   const { layers, routings } = traced;
-  const groups = layers.map(({ run }) => ablationsOf(routings, run, position));
-  return useQueries({
-    queries: groups.map((ablated) => changesQuery(traced, ablated, [], position)),
-    combine: (found) => {
+  const groups = useMemo(
+    () => layers.map(({ run }) => ablationsOf(routings, run, position)),
+    [layers, routings, position],
+  );
+  const combine = useCallback(
+    (found: readonly UseQueryResult<readonly GroupEffect[]>[]) => {
       const raisers: Raisers = new Map(
         layers.flatMap((layer, i) => {
           const data = groups[i]?.length === 0 ? [] : found[i]?.data;
@@ -119,7 +122,9 @@ function useRaisers(traced: Traced, position: number) {
       );
       return { raisers, error: found.find(({ error }) => error !== null)?.error ?? null };
     },
-  });
+    [layers, groups, position],
+  );
+  return useQueries({ queries: groups.map((ablated) => changesQuery(traced, ablated, [], position)), combine });
 }
 
 const MAX_RANKED = 3;
@@ -287,7 +292,8 @@ function Notes({
   const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
   return (
     <p className="dim">
-      A cell is the expert with the largest <Term id="traced_order">share × rarity</Term> in its layer.
+      A cell is the expert with the largest <Term id="traced_order">share × rarity</Term> in its layer; on the chosen
+      token, the one with the largest effect on the next token.
       {shown.some((run, i) => shown.slice(0, i).some((other) => haveSameStart(run, other))) &&
         " Experts of one number may mean the same in several layers: they were initialised at the same example token."}{" "}
       <ReplacedKl subject={`${layers.length} layers spliced in`} layers={layers.length} {...{ columns, predicted }} />
@@ -299,19 +305,21 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const [first] = routings;
   const { runs } = useCurrentRun();
   const columns = useMemo(() => (first === undefined ? [] : heatColumns(first, params.start)), [first, params.start]);
-  const layers = useMemo(
+  const traced = useMemo(
     () => traceLayers(routings, runs, columns, params.density),
     [routings, runs, columns, params.density],
   );
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
-  useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
   const predicted = usePredictions(routings, prompt);
   const { lock } = params;
   const { chosen, onChoose } = useChosen({ params, setParams });
-  const traced = useMemo(() => ({ text: params.prompt, layers, routings }), [params.prompt, layers, routings]);
-  const found = useFeeds(traced, chosen);
   const column = columns.find(({ position }) => position === lock?.position) ?? columns.at(-1);
-  const { raisers, error } = useRaisers(traced, column?.position ?? 0);
+  const current = column?.position ?? 0;
+  const { raisers, error } = useRaisers({ text: params.prompt, layers: traced, routings }, current);
+  const layers = useMemo(() => byEffect(traced, current, raisers, chosen), [traced, current, raisers, chosen]);
+  useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
+  const shownText = useMemo(() => ({ text: params.prompt, layers, routings }), [params.prompt, layers, routings]);
+  const found = useFeeds(shownText, chosen);
   if (column === undefined) return null;
   const failure = found.error ?? error;
   const shown = { column, layers, raisers, predicted };
