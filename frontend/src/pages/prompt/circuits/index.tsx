@@ -101,7 +101,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
       {next !== null && (
         <>
           <b>
-            {graph.label}, in the text
+            {graph.label}, the last content word of the text
             {likely !== undefined && <span className="num"> {formatShare(likely.probability, 1)} %</span>}
           </b>
           <Button size="small" onClick={() => onChange({ kind: "token", token: next.id }, null)}>
