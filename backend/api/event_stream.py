@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mxd.backend.errors import answer_to
-from mxd.backend.schemas.base import ErrorEvent, to_json_bytes
+from mxd.backend.schemas.base import ErrorEvent, StepEvent, to_json_bytes
 
 log = logging.getLogger(__name__)
 PING = b": ping\n\n"
@@ -91,21 +91,14 @@ async def stream_steps(steps: AsyncGenerator[Sequence[Any], None]) -> EventStrea
     return EventStream(events())
 
 
-async def stream_progress(
-    steps: AsyncGenerator[Any, None], progress: Callable[..., Any], done: Callable[[Any], Any]
-) -> EventStream:
-    """Stream ``progress`` of the units ``done`` and their ``total``, which may be None, and what ``done`` makes of the
-    result, in a thread."""
+async def stream_progress(steps: AsyncGenerator[Any, None], done: Callable[[Any], Any]) -> EventStream:
+    """Stream the progress of a measurement, and what ``done`` makes of its result, in a thread."""
 
     async def events() -> AsyncGenerator[Sequence[Any], None]:
         async with aclosing(steps):
             async for step in steps:
-                if isinstance(step, tuple):
-                    event = progress(done=step[0], total=step[1])
-                else:
-                    event = await asyncio.to_thread(done, step)
-                if event is not None:
-                    yield [event]
+                is_progress = isinstance(step, tuple)
+                yield [StepEvent(done=step[0], total=step[1]) if is_progress else await asyncio.to_thread(done, step)]
 
     return await stream_steps(events())
 

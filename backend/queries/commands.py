@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from mxd.trainer.config.base import RETIRED
 from mxd.trainer.config.training import OptimizerConfig, RegularizationConfig, TextConfig, TrainConfig
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
@@ -20,11 +21,11 @@ from mxd.trainer.storage.database.tables import (
 Settings = Mapping[str, Any]
 PARTS = ("text", "optimizer", "regularization", "experimental")
 """Groups of settings whose flags are not nested."""
-NO_FLAGS = ("gate", "language_model", "origin", "parents", "privacy", "numbers", "candidates", "language_model_dtype")
+NO_FLAGS = ("language_model", "origin", "parents", "numbers", "candidates", "language_model_dtype", *RETIRED)
 """Settings that other arguments or other commands state."""
 OF_FINE_TUNING = (
     *("dataset", "column", "split", "context_length", "on_short_text", "tokens", "learning_rate", "warmup_ratio"),
-    *("decay_ratio", "batch_tokens", "next_token_weight"),
+    *("decay_ratio", "batch_tokens"),
 )
 
 
@@ -89,7 +90,6 @@ def fit(config: Settings) -> str:
     flags["num_experts"] = flags.get("num_experts") or "auto"
     if config.get("language_model_dtype") in ("float32", "bfloat16"):
         flags["dtype"] = config["language_model_dtype"]
-    flags.pop("next_token_weight", None)
     return _line("lab train" if "experimental" in config else "train", [config["language_model"]], flags)
 
 

@@ -30,6 +30,15 @@ class ErrorResponse(Schema):
     error: ErrorBody
 
 
+class StepEvent(Schema):
+    """Progress of a measurement."""
+
+    event: Literal["progress"] = "progress"
+    done: int
+    """Steps so far, of about the same length: tokens, texts, items or passes."""
+    total: int
+
+
 class ErrorEvent(Schema):
     """Last event of a stream that failed."""
 

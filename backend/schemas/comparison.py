@@ -4,20 +4,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mxd.backend.schemas.base import ErrorEvent, Schema
-from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
+from mxd.backend.schemas.base import ErrorEvent, Schema, StepEvent
+from mxd.backend.schemas.experts import Example, Labelled, TokenCount
 from mxd.trainer.analysis.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
 
 MatchedBy = Literal["gate", "tokens"]
 
 
-class ComparedExpert(Schema):
+class ComparedExpert(Labelled):
     """An expert of a matched pair."""
 
     expert: int
-    label: str | None
-    """User label."""
-    automatic: AutomaticLabel | None
     density: float
     """Share of indexed tokens on which the expert is active."""
     top_tokens: tuple[str, ...]
@@ -96,13 +93,10 @@ class ContrastRequest(Schema):
     """Random seed of the documents of a kind, and of the random assignments."""
 
 
-class ContrastHit(Schema):
+class ContrastHit(Labelled):
     """An expert that tells the texts apart."""
 
     contrast: ContrastedExpert
-    label: str | None
-    """User label."""
-    automatic: AutomaticLabel | None
     max_activation: float | None
     """Largest activation in the index; null without an index."""
     top_tokens: tuple[TokenCount, ...]
@@ -132,16 +126,6 @@ class ContrastResult(Schema):
     more_in_b: tuple[ContrastHit, ...]
 
 
-class ContrastProgressEvent(Schema):
-    """Progress of a contrast."""
-
-    event: Literal["progress"] = "progress"
-    tokens: int
-    """Number of routed tokens."""
-    total: int
-    """Number of tokens of both texts."""
-
-
 class ContrastDoneEvent(Schema):
     """Result of a contrast."""
 
@@ -149,4 +133,4 @@ class ContrastDoneEvent(Schema):
     result: ContrastResult
 
 
-ContrastEvent = Annotated[ContrastProgressEvent | ContrastDoneEvent | ErrorEvent, Field(discriminator="event")]
+ContrastEvent = Annotated[StepEvent | ContrastDoneEvent | ErrorEvent, Field(discriminator="event")]

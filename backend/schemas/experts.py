@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, create_model
 
-from mxd.backend.schemas.base import ErrorEvent, Schema
+from mxd.backend.schemas.base import ErrorEvent, Schema, StepEvent
 from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, SORTS, ExpertColumn, Kind, Measurement, Place
 
@@ -54,6 +54,14 @@ class AutomaticLabel(Schema):
     """True if pages use the label as a name, because it has no weakness."""
     weaknesses: list[str]
     """Measured scores that are too low for a name, such as ``recall below 10 %``."""
+
+
+class Labelled(Schema):
+    """An expert with its labels."""
+
+    label: str | None
+    """User label."""
+    automatic: AutomaticLabel | None
 
 
 VALUES: dict[Kind, Any] = {
@@ -259,13 +267,10 @@ class SharedTokens(Schema):
     """``share`` divided by the share of all sampled tokens."""
 
 
-class SimilarExpert(Schema):
+class SimilarExpert(Labelled):
     """An expert similar to another one."""
 
     expert: int
-    label: str | None
-    """User label."""
-    automatic: AutomaticLabel | None
     similarity: float
     """Cosine similarity, -1 to 1. For ``coactivation``, the Jaccard index: tokens on which both are active, divided by
     tokens on which either is."""
@@ -306,15 +311,12 @@ class SimilarExperts(Schema):
 Matched = Literal["id", "label", "token", "example", "related"]
 
 
-class SearchHit(Schema):
+class SearchHit(Labelled):
     """An expert that matches a search."""
 
     run: str
     layer: int
     expert: int
-    label: str | None
-    """User label."""
-    automatic: AutomaticLabel | None
     matched: Matched
     """Field in which the text was found. ``id``: the text is the number of the expert. ``related``: it fires on words
     that the language model relates to the text."""
@@ -379,22 +381,13 @@ class Ablation(Schema):
     """Tokens that it suppresses, most negative change first."""
 
 
-class AblationProgressEvent(Schema):
-    """Progress of the measurement of an expert and its random expert."""
-
-    event: Literal["progress"] = "progress"
-    done: int
-    """Number of measured examples."""
-    total: int
-
-
 class AblationStoredEvent(Schema):
     """The effects of the expert are measured and stored."""
 
     event: Literal["done"] = "done"
 
 
-AblationEvent = Annotated[AblationProgressEvent | AblationStoredEvent | ErrorEvent, Field(discriminator="event")]
+AblationEvent = Annotated[StepEvent | AblationStoredEvent | ErrorEvent, Field(discriminator="event")]
 
 
 class RecurrenceMatch(Schema):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mxd.backend.schemas.base import Schema
-from mxd.backend.schemas.experts import AutomaticLabel, TokenCount
+from mxd.backend.schemas.experts import Labelled, TokenCount
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.results import ExpertEffect
 from mxd.trainer.config.analysis import Errors, Target, TokenTarget
@@ -37,12 +37,9 @@ class JointRequest(RoutingRequest):
     """Names of runs whose layers replace the MLPs of other layers at the same time."""
 
 
-class RoutedExpertInfo(Schema):
+class RoutedExpertInfo(Labelled):
     """Label and statistics of an expert."""
 
-    label: str | None
-    """User label."""
-    automatic: AutomaticLabel | None
     density: float | None
     """Share of indexed tokens on which the expert is active; null without an index."""
     max_activation: float | None
@@ -159,15 +156,6 @@ class CircuitResponse(Schema):
     """Labels and statistics of the graph's experts, by run and expert."""
 
 
-class CircuitProgressEvent(Schema):
-    """Progress of a trace or a check."""
-
-    event: Literal["progress"] = "progress"
-    done: int
-    """Steps so far, of about the same length."""
-    total: int
-
-
 class CircuitDoneEvent(Schema):
     """A traced circuit."""
 
@@ -240,13 +228,10 @@ class PassageToken(Schema):
     """True if this is the start token. It counts only if ``position`` selects it."""
 
 
-class PassageHit(Schema):
+class PassageHit(Labelled):
     """An expert that is active on the passage."""
 
     expert: int
-    label: str | None
-    """User label."""
-    automatic: AutomaticLabel | None
     mass: float
     """Sum of its activations."""
     share: float

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from mxd.backend.schemas.base import ErrorEvent, Schema
+from mxd.backend.schemas.base import ErrorEvent, Schema, StepEvent
 from mxd.backend.schemas.routing import CircuitRequest, RoutedExpertInfo, RoutingRequest
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.results import EditPrice, FoundExperts, TokenEffect
@@ -228,15 +228,6 @@ class PriceRequest(Schema):
     """Edits without conditions, 1 to 64. Edits without a run belong to the run of the path."""
 
 
-class PriceProgressEvent(Schema):
-    """Progress of the measurement of a price."""
-
-    event: Literal["progress"] = "progress"
-    done: int
-    """Number of texts and items that were read."""
-    total: int
-
-
 class PriceDoneEvent(Schema):
     """Price of the edits."""
 
@@ -244,7 +235,7 @@ class PriceDoneEvent(Schema):
     price: EditPrice
 
 
-PriceEvent = Annotated[PriceProgressEvent | PriceDoneEvent | ErrorEvent, Field(discriminator="event")]
+PriceEvent = Annotated[StepEvent | PriceDoneEvent | ErrorEvent, Field(discriminator="event")]
 
 
 class ExpertSnapshot(Schema):

@@ -169,7 +169,7 @@ def finetune(
         resume: ``"if-any"`` continues interrupted runs of these names.
         database: as in ``train``.
         progress: show a progress bar.
-        settings: other fields of ``FinetuneConfig`` and of the configs in it, such as ``next_token_weight=0.1``.
+        settings: other fields of ``FinetuneConfig`` and of the configs in it, such as ``learning_rate=1e-4``.
 
     Raises:
         UserError: a new run exists and ``resume`` is ``"never"``, two runs are of one layer, or the dataset is short.

@@ -14,6 +14,7 @@ from mxd.trainer.utils.display import suggest
 RETIRED = {
     "gate": {"gate": "flat", "groups": None, "top_groups": None},
     "privacy": None,
+    "next_token_weight": 0.0,
 }
 """Settings of removed features in the files of earlier runs -> their value when the feature is off."""
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}

@@ -181,8 +181,6 @@ class TrainConfig(Config):
     """Source of an imported run. None if the run was trained here."""
     parents: tuple[RunName, ...] = ()
     """Parents of a fine-tuned run: the run it started from, then the other runs that were fine-tuned with it."""
-    next_token_weight: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the next-token loss beside the KL divergence in fine-tuning. Default: 0."""
 
     @model_validator(mode="before")
     @classmethod
@@ -238,9 +236,6 @@ class FinetuneConfig(Config):
     """Names of the new runs. {run} stands for the name of the parent. Default: {run}-whole."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Optimiser settings."""
-    next_token_weight: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the next-token loss beside the KL divergence. Default: 0, so that only the original model's predictions
-    are the target."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed of the data order. Default: 0."""
     checkpoint_every: Count = 100_000

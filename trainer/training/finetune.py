@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from sqlalchemy import Engine
@@ -46,31 +45,22 @@ LOGIT_SHARE = 0.5
 """Share of the free memory for them."""
 
 
-class Losses(NamedTuple):
-    """Mean losses per token in nats, as scalar tensors."""
-
-    kl: Tensor
-    """KL divergence between the next-token distributions of the original model and of the model with all layers."""
-    next_token: Tensor
-
-
 class JointTrainer:
     """Trains several layers end to end, each with its own optimizer.
 
     Centred mixing subtracts the own centre of each pass, as in training; the stored one follows all tokens of a step.
     """
 
-    def __init__(
-        self, language_model: LanguageModel, trainers: Sequence[LayerTrainer], next_token_weight: float
-    ) -> None:
+    def __init__(self, language_model: LanguageModel, trainers: Sequence[LayerTrainer]) -> None:
         self.language_model = language_model
         self.trainers = {trainer.config.layer: trainer for trainer in trainers}
-        self.next_token_weight = next_token_weight
         self._free_bytes = free_bytes(language_model.device)
         self._outcomes: dict[int, list[tuple[Routing, Tensor, Tensor]]] = {}
         """Layer -> routing, mixing, and normalised MSE times the share of the step, of each microbatch."""
 
-    def train_step(self, ids_BT: Tensor) -> Losses:
+    def train_step(self, ids_BT: Tensor) -> Tensor:
+        """Take a step. Returns the mean KL divergence between the next-token distributions of the original model and of
+        the model with all layers, in nats."""
         for trainer in self.trainers.values():
             trainer.optimizer.zero_grad()
         self._outcomes = {layer: [] for layer in self.trainers}
@@ -80,7 +70,7 @@ class JointTrainer:
             routings, mixings, errors = zip(*self._outcomes[layer], strict=True)
             routing = Routing(*map(torch.cat, zip(*routings, strict=True)))
             trainer.apply_gradients(routing, torch.cat(mixings), torch.stack(errors).sum())
-        return Losses(*(torch.stack(values).sum() for values in zip(*losses, strict=True)))
+        return torch.stack(losses).sum()
 
     def _sequences_per_pass(self, length: int) -> int:
         """Number of sequences of ``length`` tokens whose logits fit into memory."""
@@ -93,8 +83,8 @@ class JointTrainer:
             )
         return min(MICROBATCH_SEQUENCES, fitting)
 
-    def _backward(self, ids_BT: Tensor, share: float) -> Losses:
-        """Accumulate the gradients of a microbatch. Returns its losses, weighted by its share of the step."""
+    def _backward(self, ids_BT: Tensor, share: float) -> Tensor:
+        """Accumulate the gradients of a microbatch. Returns its loss, weighted by its share of the step."""
         original_BTV = self.language_model.logits(ids_BT).log_softmax(-1)
         replacements = {layer: partial(self._forward, layer, share) for layer in self.trainers}
         with ExitStack() as centres, self.language_model.replace_mlps(replacements), torch.enable_grad():
@@ -103,11 +93,9 @@ class JointTrainer:
             residual_BTW = self.language_model.residual(ids_BT)
             logits_PV = self.language_model.unembed(residual_BTW.flatten(0, 1))
             replaced_BTV = logits_PV.unflatten(0, ids_BT.shape).log_softmax(-1)
-            ids_BT = ids_BT.to(replaced_BTV.device)
             kl = F.kl_div(replaced_BTV, original_BTV, reduction="none", log_target=True).sum(-1).mean()
-            next_token = F.nll_loss(replaced_BTV[:, :-1].flatten(0, 1), ids_BT[:, 1:].flatten())
-            (share * (kl + self.next_token_weight * next_token)).backward()
-        return Losses(share * kl.detach(), share * next_token.detach())
+            (share * kl).backward()
+        return share * kl.detach()
 
     def _forward(self, layer: int, share: float, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """Output of a layer in place of its MLP; also records its routing and its error against the MLP."""
@@ -218,7 +206,7 @@ def _train(
     runs: Sequence[TrainingRun], config: FinetuneConfig, language_model: LanguageModel, callbacks: Callbacks
 ) -> list[float]:
     """Take the remaining steps. Returns the KL divergence at each, in nats."""
-    joint = JointTrainer(language_model, [run.trainer for run in runs], config.next_token_weight)
+    joint = JointTrainer(language_model, [run.trainer for run in runs])
     first, plan = runs[0].trainer, runs[0].plan
     divergences: list[float] = []
     progress = TextProgress(first.text)
@@ -239,7 +227,7 @@ def _train(
             if callbacks.is_cancelled():
                 break
             with matmul_precision(config.optimizer.matmul_precision):
-                divergences.append(joint.train_step(torch.from_numpy(ids_BT)).kl.item())
+                divergences.append(joint.train_step(torch.from_numpy(ids_BT)).item())
             for run in runs:
                 run.trainer.text = progress.position
                 run.log_if_due()

@@ -85,16 +85,13 @@ async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep
     """
     await services.read(run, lambda _, record: check_expert(record, expert))
 
-    def progress(done: int, total: int) -> bodies.AblationProgressEvent | None:
-        return bodies.AblationProgressEvent(done=done, total=total) if done < total else None
-
     def measured(context: JobContext) -> Steps[Any]:
         from mxd.trainer.analysis.ablation import ablation_in_steps
 
         return ablation_in_steps(context.runs[0], AblationConfig(experts=(expert,)), context.language_model, writer)
 
     steps = in_steps(services.inference, [run], SEQUENCES_PER_TURN, measured)
-    return await stream_progress(steps, progress, lambda _: bodies.AblationStoredEvent())
+    return await stream_progress(steps, lambda _: bodies.AblationStoredEvent())
 
 
 @router.get("/experts/{expert}/writes")

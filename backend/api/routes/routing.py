@@ -205,7 +205,7 @@ async def _circuit_answer(
     config, runs, live = await circuit_config(services, request), request.runs, services.inference
     if EventStream.media_type in http.headers.get("accept", ""):
         steps = progress_steps(live, runs, job, config)
-        return await cancel_on_disconnect(http, stream_progress(steps, bodies.CircuitProgressEvent, done))
+        return await cancel_on_disconnect(http, stream_progress(steps, done))
     found = await cancel_on_disconnect(http, live.submit(runs, job, config))
     return json_response((await asyncio.to_thread(done, found)).result)
 

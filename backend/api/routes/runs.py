@@ -132,11 +132,7 @@ async def contrast(run: RunName, request: bodies.ContrastRequest, services: Serv
     config = ContrastConfig(**settings, shown=min(request.limit, bodies.WITH_EXAMPLES))
     texts = await services.read(run, read_texts, services.settings.data, request)
     steps = in_steps(services.inference, [run], 1, contrast_steps, texts, config)
-
-    def progress(done: int, total: int) -> bodies.ContrastProgressEvent:
-        return bodies.ContrastProgressEvent(tokens=done, total=total)
-
-    return await stream_progress(steps, progress, done)
+    return await stream_progress(steps, done)
 
 
 SEQUENCES_PER_STEP = 8

@@ -82,16 +82,13 @@ async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDe
     await asyncio.to_thread(find_runs, services, runs)
     units = await asyncio.to_thread(_every_unit, services, runs)
 
-    def progress(done: int, total: int) -> bodies.PriceProgressEvent | None:
-        return bodies.PriceProgressEvent(done=done, total=total) if done < total else None
-
     def priced(context: JobContext) -> Steps[EditPrice]:
         from mxd.trainer.analysis.edit_price import price_in_steps
 
         return price_in_steps(context.language_model, context.runs, request.edits, units)
 
     steps = in_steps(services.inference, runs, ITEMS_PER_TURN, priced)
-    return await stream_progress(steps, progress, lambda found: bodies.PriceDoneEvent(price=found))
+    return await stream_progress(steps, lambda found: bodies.PriceDoneEvent(price=found))
 
 
 def _every_unit(services: Services, runs: Sequence[str]) -> Units:

@@ -102,7 +102,7 @@ def format_plan(plan: TrainPlan) -> str:
     )
 
 
-NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight"})
+NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents"})
 """Fields of ``TrainConfig`` that other flags or other commands set."""
 TRAIN_FLAGS = FlagsOf(
     TrainConfig,
@@ -476,12 +476,12 @@ class FinetuneCommand(ModelCommand):
 
     examples: ClassVar = (
         "mxd finetune l0 l1 l2 --dataset corpus.jsonl --tokens 2M",
-        "mxd finetune l0 l1 l2 --dataset corpus.jsonl --tokens 2M --name '{run}-joint' --next-token-weight 0.1",
+        "mxd finetune l0 l1 l2 --dataset corpus.jsonl --tokens 2M --name '{run}-joint'",
         "mxd finetune l0 l1 l2 --resume",
     )
     groups: ClassVar = """
     model and data: name dataset column split tokens context-length on-short-text start-token
-    optimizer: learning-rate warmup-ratio decay-ratio batch-tokens next-token-weight seed
+    optimizer: learning-rate warmup-ratio decay-ratio batch-tokens seed
     checkpoints and logging: resume checkpoint-every log-every
     hardware: device
     """

@@ -5,7 +5,7 @@ check values against each other. Values that are stored as JSON are validated wi
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -51,7 +51,7 @@ class InvalidValueError(ValueError):
 
 def check_plain(name: str, value: object, depth: int = 0) -> None:
     """Check a value at any depth: finite numbers, text that UTF-8 can encode, dates of this era."""
-    if isinstance(value, Mapping | list):
+    if isinstance(value, dict | list):
         if depth > DEEPEST:
             raise InvalidValueError(f"{name} is nested too deeply")
         for item in value if isinstance(value, list) else chain(value.keys(), value.values()):
@@ -85,10 +85,11 @@ def check_finite(name: str, values: np.ndarray[Any, Any]) -> None:
 def check_as_written(adapter: TypeAdapter[Any], stored: object) -> None:
     """Check that a stored result is what ``finite(asdict(result))`` writes: numbers may be null. Other versions of the
     program may have written more or fewer fields, but not inside of fields that are known."""
-    filled = json.loads(json.dumps(stored))
+    filled: Any = stored
     try:
-        result = adapter.validate_json(json.dumps(filled), strict=True)
+        result = adapter.validate_json(json.dumps(stored), strict=True)
     except ValidationError as error:
+        filled = json.loads(json.dumps(stored))
         for one in error.errors(include_url=False):
             # Histograms and curves have no gaps.
             if one["type"] != "float_type" or one["input"] is not None or isinstance(one["loc"][-1], int):

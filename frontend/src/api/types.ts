@@ -23,9 +23,9 @@ export type SnapshotRequest =
   | Server.CircuitSnapshot;
 export type Variant = Server.TokenEvent["variant"];
 
-export type AblationEvent = Server.AblationProgressEvent | Server.AblationStoredEvent | Server.ErrorEvent;
-export type ContrastEvent = Server.ContrastProgressEvent | Server.ContrastDoneEvent | Server.ErrorEvent;
-export type PriceEvent = Server.PriceProgressEvent | Server.PriceDoneEvent | Server.ErrorEvent;
+export type AblationEvent = Server.StepEvent | Server.AblationStoredEvent | Server.ErrorEvent;
+export type ContrastEvent = Server.StepEvent | Server.ContrastDoneEvent | Server.ErrorEvent;
+export type PriceEvent = Server.StepEvent | Server.PriceDoneEvent | Server.ErrorEvent;
 export type SteeringEvent =
   Server.StartEvent | Server.ProgressEvent | Server.TokenEvent | Server.DoneEvent | Server.ErrorEvent;
 export type StrengthSweepEvent = Server.StrengthSweepProgressEvent | Server.StrengthSweepDoneEvent | Server.ErrorEvent;

@@ -107,7 +107,7 @@ def contrast_events(client: TestClient, **more: Any) -> list[dict[str, Any]]:
 def test_a_contrast_reports_progress_and_both_directions(live_client: TestClient) -> None:
     *steps, done = contrast_events(live_client)
     assert [step["event"] for step in steps] == ["progress"] * len(steps)
-    assert steps[0]["tokens"] == 0 and steps[-1]["tokens"] == steps[-1]["total"] > 0
+    assert steps[0]["done"] == 0 and steps[-1]["done"] == steps[-1]["total"] > 0
     result = done["result"]
     assert (result["a"]["documents"], result["b"]["units"], result["unit"]) == (12, 12, "document")
     assert result["found_a"] == len(result["more_in_a"]) > 0

@@ -6,7 +6,7 @@ import { Link } from "react-router";
 import { streamAblation } from "@/api/http";
 import { writesQuery } from "@/api/queries";
 import type {
-  AblationProgressEvent,
+  StepEvent,
   AblationStoredEvent,
   Controls,
   ExpertDetail,
@@ -247,7 +247,7 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
 /** Measures the effects of the expert on the server and stores them, with progress. */
 function Measure({ run, expert }: ExpertProps) {
   const queries = useQueryClient();
-  const work = useStreamedWork<null, AblationProgressEvent, AblationStoredEvent>(
+  const work = useStreamedWork<null, StepEvent, AblationStoredEvent>(
     (_, signal) => streamAblation(run, expert, signal),
     () => queries.invalidateQueries({ queryKey: ["run", run] }),
   );

@@ -6,14 +6,7 @@ import { FileTrigger } from "react-aria-components";
 
 import { streamContrast } from "@/api/http";
 import { kindsQuery } from "@/api/queries";
-import type {
-  ContrastDoneEvent,
-  ContrastProgressEvent,
-  ContrastRequest,
-  ContrastResult,
-  RunSummary,
-  TextKind,
-} from "@/api/types";
+import type { ContrastDoneEvent, StepEvent, ContrastRequest, ContrastResult, RunSummary, TextKind } from "@/api/types";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { Term } from "@/components/terms/term";
 import { Button, TriggerButton } from "@/components/ui/button";
@@ -37,7 +30,7 @@ import {
 } from "./contrast-values";
 import { ResultView } from "./contrast-result";
 
-interface ContrastWork extends StreamedWork<ContrastRequest, ContrastProgressEvent> {
+interface ContrastWork extends StreamedWork<ContrastRequest, StepEvent> {
   readonly result: ContrastResult | null;
 }
 
@@ -50,7 +43,7 @@ const resultKey = (run: string, { a, b, tokens }: ContrastChoice) => ["run", run
 function useContrast(run: string, choice: ContrastChoice): ContrastWork {
   const queries = useQueryClient();
   const [result, setResult] = useState(() => queries.getQueryData<ContrastResult>(resultKey(run, choice)) ?? null);
-  const work = useStreamedWork<ContrastRequest, ContrastProgressEvent, ContrastDoneEvent>(
+  const work = useStreamedWork<ContrastRequest, StepEvent, ContrastDoneEvent>(
     (request, signal) => streamContrast(run, request, signal),
     (done, { tokens = choice.tokens }) => {
       queries.setQueryData(resultKey(run, { ...choice, tokens }), done.result);
@@ -174,15 +167,15 @@ function Progress({ progress }: Pick<ContrastWork, "progress">) {
         <label>
           {progress === null ? (
             "Starting; the language model is loaded on first use"
-          ) : progress.tokens < progress.total ? (
+          ) : progress.done < progress.total ? (
             <>
-              {formatCount(progress.tokens)} of {formatCount(progress.total)} tokens
-              <Remaining done={progress.tokens} total={progress.total} every={1} />
+              {formatCount(progress.done)} of {formatCount(progress.total)} tokens
+              <Remaining done={progress.done} total={progress.total} every={1} />
             </>
           ) : (
             "All tokens are done; testing the experts"
           )}{" "}
-          <progress value={progress === null ? 0 : progress.tokens / progress.total} />
+          <progress value={progress === null ? 0 : progress.done / progress.total} />
         </label>
       </p>
       <LoadingState label="Comparing" rows={10} rowHeight={31} />

@@ -5,7 +5,7 @@ import { useEffect, useState } from "react";
 
 import { streamPrice } from "@/api/http";
 import { priceQuery } from "@/api/queries";
-import type { EditPrice, ErrorEvent, PriceProgressEvent } from "@/api/types";
+import type { EditPrice, ErrorEvent, StepEvent } from "@/api/types";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { type Edit, isNeutral, toHttpEdit } from "@/lib/edits/edits";
 
@@ -26,7 +26,7 @@ export function usePrices(run: string, groups: readonly (readonly Edit[])[], aut
   async function* measureAll(
     wanted: readonly number[],
     signal: AbortSignal,
-  ): AsyncGenerator<PriceProgressEvent | AllDone | ErrorEvent> {
+  ): AsyncGenerator<StepEvent | AllDone | ErrorEvent> {
     for (const index of wanted) {
       setCurrent(index);
       const edits = requests[index] ?? [];
@@ -37,7 +37,7 @@ export function usePrices(run: string, groups: readonly (readonly Edit[])[], aut
     }
     yield { event: "done" };
   }
-  const work = useStreamedWork<readonly number[], PriceProgressEvent, AllDone>(measureAll, () => undefined);
+  const work = useStreamedWork<readonly number[], StepEvent, AllDone>(measureAll, () => undefined);
   const wanted = groups[automatic] ?? [];
   useEffect(() => {
     if (!hasPrice(wanted) || wanted.every(isNeutral) || prices[automatic] !== null) return undefined;
