@@ -237,7 +237,7 @@ class Measuring:
         return values
 
     def _are_variants(self, rows: Sequence[Row]) -> bool:
-        """Whether the rows differ on the last token alone, and only its prediction is read."""
+        """True if the rows differ on the last token alone, and only its prediction is read."""
         last, target = len(self.reading.fed_ids) - 1, self.reading.target
         places = [place for row in rows for place in row.experts]
         return (
