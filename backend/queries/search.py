@@ -17,12 +17,13 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import StoredExample, among
 from mxd.backend.inference.run_loader import Vocabulary, fold
-from mxd.backend.queries.automatic_labels import is_inside_word, shown_labels
+from mxd.backend.queries.automatic_labels import FEATURES, is_inside_word, shown_labels
 from mxd.backend.queries.examples import describe, stored_examples
 from mxd.backend.queries.expert_table import BrowsedRun, TokenIndex
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas.experts import AutomaticLabel, Example, Matched, SearchHit, SearchResult
 from mxd.backend.schemas.routing import PassageHit, PassageRequest, PassageResult, PassageToken
+from mxd.trainer.analysis.labelling.matching import PRECEDING, conditions_of
 from mxd.trainer.config.analysis import FUNCTION_WORDS
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.search import (
@@ -68,8 +69,6 @@ TOP_EXAMPLES = 8
 MIN_END_SHARE = 0.05
 """Share of an expert's tokens from which ends of words, such as “ing”, are found beside words that are equal."""
 
-AFTER = re.compile(r"\bafter\b", re.IGNORECASE)
-"""Starts the part of an automatic label that names earlier tokens, on which the expert does not fire."""
 EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | re.ASCII)
 
 
@@ -220,7 +219,15 @@ def search(
         # A related word says more than the text of an example.
         hits |= {hit.expert: hit for hit in others if getattr(hits.get(hit.expert), "matched", "example") == "example"}
     counted = with_matches(session, browsed, list(hits.values()), closeness, vocabulary)
-    return SearchResult(words=words, hits=tuple(sorted(counted, key=best_first)[:limit]))
+    best = sorted(counted, key=best_first)[:limit]
+    records = known(session, browsed.record, [hit.expert for hit in best])
+    described = (
+        hit.model_copy(update={"density": record.density, "top_tokens": top_tokens(record, vocabulary)})
+        if (record := records.get(hit.expert))
+        else hit
+        for hit in best
+    )
+    return SearchResult(words=words, hits=tuple(described))
 
 
 def merged(results: Sequence[SearchResult]) -> SearchResult:
@@ -276,8 +283,16 @@ def _direct_hits(
 
 
 def _names(hit: SearchHit, typed: str) -> bool:
-    """Return whether a label with ``typed`` says that the expert fires on it, not after it."""
-    return hit.label is not None or fold(typed) in fold(AFTER.split(hit.automatic.label)[0] if hit.automatic else "")
+    """Return whether a label with ``typed`` says that the expert fires on it, not on what follows it. Of a rule, the
+    conditions on the token say so. Other labels have no parts."""
+    if hit.label is not None or hit.automatic is None:
+        return hit.label is not None
+    label = hit.automatic.label
+    conditions = conditions_of(label) if hit.automatic.labeller == FEATURES else None
+    if conditions is None:
+        return fold(typed) in fold(label)
+    named = (value for part, values in conditions.items() if part not in PRECEDING for value in values)
+    return any(fold(typed) in fold(value) for value in named)
 
 
 def closeness_of_words(typed: str) -> dict[str, float]:
@@ -320,8 +335,8 @@ def related_hits(
         for word, tokens in tokens_of.items()
         if tokens and token_index.num_users(tokens, MIN_USER_SHARE) <= most_users
     )
-    known = list(islice(rare, RELATED_WORDS))
-    weights = {token: related[word] for word in known for token in tokens_of[word]}
+    looked_up = list(islice(rare, RELATED_WORDS))
+    weights = {token: related[word] for word in looked_up for token in tokens_of[word]}
     for word, weight in closeness_of_words(typed).items():
         weights |= dict.fromkeys(_beginning_words(vocabulary.exact_matches(word), vocabulary), weight)
     active = browsed.columns.values["active_tokens"]
@@ -341,7 +356,7 @@ def related_hits(
         if score > found.get(expert, (MIN_RELATED_SCORE, None))[0]:
             found[expert] = score, _hit(browsed, expert, "label", None, None, score)
     best = sorted(found.items(), key=lambda entry: (-entry[1][0], entry[0]))
-    return tuple(known), [hit for _, (_, hit) in best[:limit]]
+    return tuple(looked_up), [hit for _, (_, hit) in best[:limit]]
 
 
 def _beginning_words(tokens: Sequence[int], vocabulary: Vocabulary) -> Sequence[int]:
@@ -373,6 +388,8 @@ def _hit(
         top_examples=0,  # ``with_matches`` counts them
         matching_examples=0,
         closeness=0.0,
+        density=0.0,  # ``search`` looks them up
+        top_tokens=(),
     )
 
 

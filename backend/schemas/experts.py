@@ -336,6 +336,10 @@ class SearchHit(Labelled):
     """Number of those that fire on a searched or related word."""
     closeness: float
     """Mean relation of the words on which they fire to the text, from 0 to 1."""
+    density: float
+    """Share of the indexed tokens on which it fires."""
+    top_tokens: tuple[TokenCount, ...]
+    """The tokens on which it fires most often."""
 
 
 SearchBy = Literal["text", "related"]

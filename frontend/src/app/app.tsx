@@ -9,7 +9,7 @@ import {
   QueryClientProvider,
   useQuery,
 } from "@tanstack/react-query";
-import { Component, lazy, type ReactNode, type SubmitEvent, Suspense, useEffect, useState } from "react";
+import { Component, type ReactNode, type SubmitEvent, Suspense, useEffect, useState } from "react";
 import { BrowserRouter, Route, Routes, useLocation } from "react-router";
 
 import { useSignIn } from "@/api/mutations";
@@ -21,27 +21,8 @@ import { CurrentRunProvider } from "@/components/runs/current-run";
 import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { ErrorState, Failure, LoadingState } from "@/components/ui/states";
-import { useControlKey } from "@/hooks/use-shortcut";
 
 import { allPages } from "./routes";
-
-const Palette = lazy(() => import("./palette/palette"));
-
-/** Opens the command palette on Ctrl or ⌘ with K. It is loaded on first use. */
-function PaletteKey() {
-  const [isOpen, setOpen] = useState(false);
-  const [wasOpened, setOpened] = useState(false);
-  useControlKey("k", () => {
-    setOpened(true);
-    setOpen((open) => !open);
-  });
-  if (!wasOpened) return null;
-  return (
-    <Suspense>
-      <Palette isOpen={isOpen} onOpenChange={setOpen} />
-    </Suspense>
-  );
-}
 
 interface BoundaryProps {
   readonly children: ReactNode;
@@ -200,7 +181,6 @@ export function App({ queries }: { readonly queries: QueryClient }) {
             <AppShell>
               <Pages />
             </AppShell>
-            <PaletteKey />
           </SignInGate>
         </CurrentRunProvider>
       </BrowserRouter>

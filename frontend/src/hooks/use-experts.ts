@@ -1,6 +1,6 @@
 /** Experts of a run: their columns, the rows of some, and the most interesting ones. */
 
-import { useInfiniteQuery, useQueries, useSuspenseQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery, useSuspenseQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
 import { columnsQuery, type ExpertFilters, expertRowsQuery, expertsQuery } from "@/api/queries";
@@ -10,18 +10,9 @@ export function useColumns(): readonly Column[] {
   return useSuspenseQuery(columnsQuery).data;
 }
 
-interface Asked {
-  readonly run: string | null;
-  readonly experts: readonly number[];
-}
-
-export function useExpertRowsOf(asked: readonly Asked[]): readonly ReadonlyMap<number, ExpertRow>[] {
-  const results = useQueries({ queries: asked.map(({ run, experts }) => expertRowsQuery(run, experts)) });
-  return results.map(({ data }) => new Map(data?.experts.map((row) => [row.expert, row])));
-}
-
 export function useExpertRows(run: string | null, experts: readonly number[]): ReadonlyMap<number, ExpertRow> {
-  return useExpertRowsOf([{ run, experts }])[0] ?? new Map();
+  const { data } = useQuery(expertRowsQuery(run, experts));
+  return new Map(data?.experts.map((row) => [row.expert, row]));
 }
 
 export const MODERATE_DENSITY = { min_density: 0.0005, max_density: 0.01 } as const;

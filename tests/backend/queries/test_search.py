@@ -163,8 +163,15 @@ def test_the_layers_are_ranked_together() -> None:
     weak = clear | {"precision": 0.9, "recall": 0.01, "f1": 0.02}
 
     def hit(expert: int, matched: str, matching: int, **more: Any) -> SearchHit:
-        named = {"label": None, "automatic": None, "is_named": False, "token": None, "token_share": None}
-        scores = {"relation": None, "example": None, "top_examples": 8, "closeness": 0.0}
+        named = {
+            "label": None,
+            "top_tokens": (),
+            "automatic": None,
+            "is_named": False,
+            "token": None,
+            "token_share": None,
+        }
+        scores = {"relation": None, "example": None, "top_examples": 8, "closeness": 0.0, "density": 0.1}
         return SearchHit.model_validate(
             {**named, **scores, "run": "r", "layer": expert // 10, "expert": expert, "matched": matched}
             | {"matching_examples": matching, **more}
@@ -193,7 +200,13 @@ def test_the_layers_are_ranked_together() -> None:
     assert found.words == ("a", "b")
 
 
-@pytest.mark.parametrize(("label", "named"), [("“fox” after “old”", 1), ("“sang” after “fox”", 0), ("After “fox”", 0)])
+@pytest.mark.parametrize(
+    ("label", "named"),
+    [
+        *[("“fox” after “old”", True), ("“sang” after “fox”", False), ("After “fox”", False)],
+        *[("“after” or “fox”", True), ("English: “the” of “fox” inside brackets", True)],
+    ],
+)
 def test_labels_name_what_the_expert_fires_on(own_client: TestClient, own: Engine, label: str, named: bool) -> None:
     with Session(own) as session, session.begin():
         scores = {"balanced_accuracy": 0.9, "precision": 1.0, "recall": 1.0, "test_examples": 20}

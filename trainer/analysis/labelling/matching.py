@@ -39,11 +39,13 @@ _FEATURES = {
     "before": ("before", "before_two"),
 }
 """Part of a label -> the features that it may mean, if its name is no feature."""
+PRECEDING = ("before", "kind_before")
+"""Parts of a label on the tokens before the one on which the expert fires."""
 _VALUE = re.compile(r"“([^“”]*)”|(?:^|, | or )([^“”,]+?)(?=, | or |$)")
 
 
 @lru_cache(1024)
-def _conditions(label: str) -> Mapping[str, frozenset[str]] | None:
+def conditions_of(label: str) -> Mapping[str, frozenset[str]] | None:
     """Return part of a label -> its values; None if the label is not the text of a rule."""
     language = _LANGUAGE.match(label)
     rest = label[language.end() :] if language else label
@@ -62,7 +64,7 @@ def _conditions(label: str) -> Mapping[str, frozenset[str]] | None:
 
 def label_matches(label: str, texts: Sequence[str], position: int) -> bool | None:
     """Return whether a rule-based label holds for a token of a sequence; None if it is not the text of a rule."""
-    conditions = _conditions(label)
+    conditions = conditions_of(label)
     if conditions is None:
         return None
     extractor = FeatureExtractor(DOCUMENT_SEPARATOR)

@@ -1,7 +1,7 @@
 /** Layout shared by all pages. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useCallback, useState } from "react";
 import { Dialog, Heading } from "react-aria-components";
 import { useNavigate } from "react-router";
 
@@ -10,12 +10,13 @@ import { accessQuery, healthQuery } from "@/api/queries";
 import type { Health } from "@/api/types";
 import { TopBar } from "@/components/layout/navigation/top-bar";
 import { usePromptedLink, useRememberPrompt } from "./navigation/pages";
-import { SearchDialog } from "@/components/layout/search/search-box";
+import { OpenSearch } from "@/components/layout/search/open-search";
+import { Palette } from "@/components/layout/search/palette";
 import { TipLayer } from "@/components/tokens/tip-layer";
 import { useSharedTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { type DialogState, Overlay, OverlayContainer, OverlayProvider } from "@/components/ui/overlay-portal";
-import { useShortcut } from "@/hooks/use-shortcut";
+import { useControlKey, useShortcut } from "@/hooks/use-shortcut";
 import { togglePresentation } from "@/lib/browser/presentation";
 import { keyCap, type ShortcutId, SHORTCUTS } from "@/lib/browser/shortcuts";
 import { formatBytes, formatCount } from "@/lib/text/format";
@@ -102,9 +103,9 @@ function ShortcutsDialog({ isOpen, onOpenChange }: DialogState) {
           <ShortcutGroup key={where} where={where} />
         ))}
         <p className="dim">
-          Ctrl K or ⌘ K opens the command palette: pages, experts, runs, sessions, and “steer 46 +2”. On tokens, the
-          arrow keys move between tokens and Enter locks one. On sliders, the arrow keys move by one step, with Shift by
-          ten; a double click resets to neutral.
+          Ctrl K or ⌘ K opens the same search as /, also while typing. “steer 46 +2” steers there. On tokens, the arrow
+          keys move between tokens and Enter locks one. On sliders, the arrow keys move by one step, with Shift by ten;
+          a double click resets to neutral.
         </p>
       </Dialog>
     </Overlay>
@@ -114,10 +115,13 @@ function ShortcutsDialog({ isOpen, onOpenChange }: DialogState) {
 export function AppShell({ children }: { readonly children: ReactNode }) {
   const [help, setHelp] = useState(false);
   const [search, setSearch] = useState(false);
+  const openSearch = useCallback(() => setSearch(true), []);
   const navigate = useNavigate();
   const linkTo = usePromptedLink();
   useRememberPrompt();
   useSharedTray();
+  useShortcut("search", openSearch);
+  useControlKey("k", () => setSearch((open) => !open));
   useShortcut("help", () => setHelp(true));
   useShortcut("present", togglePresentation);
   useShortcut("steer", () => void navigate(linkTo("steering")));
@@ -126,18 +130,20 @@ export function AppShell({ children }: { readonly children: ReactNode }) {
       <a className="skip" href="#main">
         Skip to content
       </a>
-      <TopBar onSearch={() => setSearch(true)} onShortcuts={() => setHelp(true)} />
-      <main id="main" tabIndex={-1}>
-        {children}
-        <Tour />
-        <OverlayContainer />
-      </main>
+      <OpenSearch value={openSearch}>
+        <TopBar onShortcuts={() => setHelp(true)} />
+        <main id="main" tabIndex={-1}>
+          {children}
+          <Tour />
+          <OverlayContainer />
+        </main>
+      </OpenSearch>
       <div className="dock">
         <StatusLine />
         <TrayBar />
       </div>
       <ShortcutsDialog isOpen={help} onOpenChange={setHelp} />
-      <SearchDialog isOpen={search} onOpenChange={setSearch} />
+      <Palette isOpen={search} onOpenChange={setSearch} />
       <TipLayer />
     </OverlayProvider>
   );

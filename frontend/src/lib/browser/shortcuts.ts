@@ -1,7 +1,7 @@
 /** All keyboard shortcuts, for the key handler and the help dialog. */
 
 export const SHORTCUTS = {
-  search: { key: "/", what: "Search experts of all layers", where: "Everywhere" },
+  search: { key: "/", what: "Search experts, pages and runs", where: "Everywhere" },
   steer: { key: "t", what: "Open Steering with the tray", where: "Everywhere" },
   present: { key: "p", what: "Presentation: full screen, everything at 150 %", where: "Everywhere" },
   help: { key: "?", what: "Show keyboard shortcuts", where: "Everywhere" },

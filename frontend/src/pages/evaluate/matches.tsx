@@ -29,7 +29,8 @@ const PARAMS = {
   with: textParam(null),
   sort: choiceParam(SORTS, "cosine"),
   order: choiceParam(["asc", "desc"], "desc"),
-  mutual: flagParam,
+  /** One-way matches too. */
+  all: flagParam,
 };
 
 const VALUES: Readonly<Record<Sort, (pair: MatchedPair) => number>> = {
@@ -64,13 +65,13 @@ function Matched({ run, expert, idClass }: MatchedProps) {
   );
 }
 
-function MatchesTable({ comparison, params: { sort, order, mutual }, setParams }: TableProps) {
+function MatchesTable({ comparison, params: { sort, order, all }, setParams }: TableProps) {
   const pairs = useMemo(() => {
     const sign = order === "desc" ? -1 : 1;
     return comparison.pairs
-      .filter((pair) => pair.mutual || !mutual)
+      .filter((pair) => pair.mutual || all)
       .sort((a, b) => sign * (VALUES[sort](a) - VALUES[sort](b)));
-  }, [comparison.pairs, sort, order, mutual]);
+  }, [comparison.pairs, sort, order, all]);
   const [shown, more] = useParts(pairs);
   if (pairs.length === 0) return <EmptyState title="No mutual matches">Show all matches above.</EmptyState>;
   const number = (column: Sort, name: string, from: "phone" | "tablet" = "tablet"): FoundColumn<MatchedPair> => ({
@@ -98,10 +99,14 @@ function MatchesTable({ comparison, params: { sort, order, mutual }, setParams }
         columns={[
           number("density", "Density %"),
           number("cosine", "Cosine", "phone"),
-          {
-            ...{ key: "mutual", name: "Mutual", from: "tablet" },
-            cell: ({ mutual: isMutual }) => (isMutual ? "mutual" : <span className="dim">one-way</span>),
-          },
+          ...(all
+            ? [
+                {
+                  ...{ key: "mutual", name: "Mutual", from: "tablet" as const },
+                  cell: ({ mutual }: MatchedPair) => (mutual ? "mutual" : <span className="dim">one-way</span>),
+                },
+              ]
+            : []),
           {
             ...{ key: "match", name: <span className="mono">{comparison.other}</span> },
             cell: ({ other }) => <Matched run={comparison.other} expert={other} idClass="id" />,
@@ -133,9 +138,11 @@ function Statistics({ comparison }: OfComparison) {
         ))}
       </ul>
       <p className="note">
-        {formatCount(pairs.length)} of {formatCount(active)} active experts of {run}, the most used first, each matched
-        among {formatCount(others)} of {other} by the cosine similarity of their{" "}
-        {comparison.by === "gate" ? "gate vectors" : "top activating tokens, because their gates read different layers"}
+        The {formatCount(pairs.length)} most used of {formatCount(active)} active experts of {run}, each matched among{" "}
+        {formatCount(others)} of {other}. The cosine compares their{" "}
+        {comparison.by === "gate"
+          ? "gate vectors"
+          : "top tokens, because their gates read different layers: it is about 1 for any two experts that fire mostly on the same token"}
         . Runs of one seed start experts of one id from the same weights or example tokens. Only runs with other seeds
         show that experts are <Term id="recurrence">found again</Term>.
       </p>
@@ -188,9 +195,9 @@ function MatchedExperts({ one, other }: { readonly one: RunSummary; readonly oth
       <Statistics comparison={data} />
       <SegmentedControl
         label="Matches"
-        value={params.mutual ? "mutual" : "all"}
-        onChange={(value) => setParams({ mutual: value === "mutual" }, "push")}
-        segments={segmentsOf({ all: "All", mutual: "Mutual only" })}
+        value={params.all ? "all" : "mutual"}
+        onChange={(value) => setParams({ all: value === "all" }, "push")}
+        segments={segmentsOf({ mutual: "Mutual matches", all: "All matches" })}
       />
       <MatchesTable comparison={data} params={params} setParams={setParams} />
     </>
@@ -213,7 +220,7 @@ export function Matches({ run }: { readonly run: RunSummary }) {
       </EmptyState>
     );
   return (
-    <section className="pane settings" aria-label="Comparison of runs">
+    <section className="pane settings stack report-section" aria-label="Comparison of runs">
       <div className="row wrap matches-head">
         <span className="mono">{run.name}</span> with
         <RunPicker

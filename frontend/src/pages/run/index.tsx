@@ -238,7 +238,7 @@ function Steering({ run }: { readonly run: RunSummary }) {
     return (
       <details className="settings more-metrics">
         <summary>
-          Steering <span className="note">not measured yet: commands that measure it</span>
+          Measure steering <span className="note">effects of experts beside random ones, by two commands</span>
         </summary>
         <Command text={`mxd ablate ${run.name}`} />
         <Command text={`mxd evaluate-steering ${run.name}`} />

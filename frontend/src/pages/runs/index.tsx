@@ -99,10 +99,10 @@ interface MessageProps {
   readonly model: string | null;
 }
 
-/** What the runs replace, and which recovers most of the loss. */
+/** What the runs replace, and which recovers most of the loss, if one does. */
 function Message({ runs, model }: MessageProps) {
-  const { overall, perMlp } = mostRecovered(runs);
-  const percent = (value: number) => `${formatPercent(value, 1)}\u00a0%`;
+  const percent = (run: RunSummary) =>
+    `${run.name} (${formatPercent(run.held_out?.loss_recovered.value ?? 0, 1)}\u00a0%)`;
   return (
     <p className="runs-note runs-message ink2">
       {model !== null && (
@@ -111,21 +111,14 @@ function Message({ runs, model }: MessageProps) {
           <span className="mono">{model}</span>.{" "}
         </>
       )}
-      {overall !== undefined && (
-        <>
-          <b>{overall.run.name}</b> recovers most of what its MLP does for the loss: {percent(overall.value)}
-          {perMlp.map(({ run, among, value }) =>
-            run === overall.run ? (
-              `, the highest of the ${among.length} runs of layer ${run.layer}`
-            ) : (
-              <Fragment key={run.name}>
-                ; of the {among.length} runs of layer {run.layer}, <b>{run.name}</b> does, with {percent(value)}
-              </Fragment>
-            ),
-          )}
-          .
-        </>
-      )}
+      {mostRecovered(runs).map(({ layer, best, close, among }) => (
+        <Fragment key={best.name}>
+          Of the {among} evaluated runs of layer {layer}, {percent(best)}{" "}
+          {close.length === 0
+            ? "recovers most of the loss. "
+            : `and ${close.map(percent).join(" and ")} cannot be told apart by loss recovered: their 95\u00a0% intervals overlap. Compare tests the differences in pairs. `}
+        </Fragment>
+      ))}
     </p>
   );
 }

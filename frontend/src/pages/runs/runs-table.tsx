@@ -93,14 +93,18 @@ export function isBest(run: RunSummary, key: Sort, runs: readonly RunSummary[]):
   return values.every((other) => sign * (Number(value) - Number(other)) >= 0);
 }
 
-/** The runs that recover most of the loss: of all, and of each MLP with several. */
+/** Of each MLP with several evaluated runs: the run that recovers most of the loss, and those with an overlapping interval. */
 export function mostRecovered(runs: readonly RunSummary[]) {
-  const best = (of: readonly RunSummary[]) => {
-    const [first] = sortedRuns(of, "loss_recovered", "desc");
-    return first?.held_out == null ? [] : [{ run: first, among: of, value: first.held_out.loss_recovered.value }];
-  };
-  const groups = groupedRuns(runs).filter((group) => group.runs.length > 1 && group.runs.length < runs.length);
-  return { overall: best(runs)[0], perMlp: groups.flatMap((group) => best(group.runs)) };
+  return groupedRuns(runs).flatMap(({ layer, runs: group }) => {
+    const [best, ...others] = sortedRuns(
+      group.filter((run) => run.held_out !== null),
+      "loss_recovered",
+      "desc",
+    );
+    const low = best?.held_out?.loss_recovered.low ?? 0;
+    const close = others.filter(({ held_out: found }) => (found?.loss_recovered.high ?? 0) >= low);
+    return best === undefined || others.length === 0 ? [] : [{ layer, best, close, among: others.length + 1 }];
+  });
 }
 
 /** Status of a run as a word and a mark, so that it does not rely on colour alone. */

@@ -3,7 +3,7 @@
 import { Fragment, type ReactNode } from "react";
 import { Link, NavLink, useLocation } from "react-router";
 
-import { SearchBox } from "@/components/layout/search/search-box";
+import { SearchButton } from "@/components/layout/search/open-search";
 import { Share } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { useTray } from "@/components/tray/tray-context";
@@ -115,7 +115,7 @@ export function PageBar({ crumbs, note, children }: PageBarProps) {
         {children}
         <Share />
         <CopyLink />
-        <SearchBox />
+        <SearchButton />
       </header>
       <RoutingWarning />
     </>

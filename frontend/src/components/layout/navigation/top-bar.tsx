@@ -1,10 +1,11 @@
 /** The bar on top of every page: places, run and help. On narrow screens the places are tabs at the bottom. */
 
-import { type KeyboardEvent, useState, useSyncExternalStore } from "react";
+import { type KeyboardEvent, useContext, useState, useSyncExternalStore } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { flushSync } from "react-dom";
 import { Link, useLocation } from "react-router";
 
+import { OpenSearch } from "@/components/layout/search/open-search";
 import { useTourUrl } from "@/components/layout/tour";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -153,13 +154,9 @@ function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
   );
 }
 
-interface TopBarProps {
-  readonly onSearch: () => void;
-  readonly onShortcuts: () => void;
-}
-
-export function TopBar({ onSearch, onShortcuts }: TopBarProps) {
+export function TopBar({ onShortcuts }: { readonly onShortcuts: () => void }) {
   const links = usePageLinks();
+  const onSearch = useContext(OpenSearch);
   return (
     <header className="row top">
       <Link className="row brand" to={links.page("home")} aria-label="MxD Explorer, home">

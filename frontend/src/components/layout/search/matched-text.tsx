@@ -7,7 +7,7 @@ import { ExpertLabel, namingLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { SPECIAL_TOKEN } from "@/lib/text/kwic";
 
-import { excerpt, type HitGroup } from "./search-results";
+import { excerpt } from "./search-results";
 
 interface MatchedTextProps {
   readonly example: Example;
@@ -29,15 +29,15 @@ export function MatchedText({ example, query, room }: MatchedTextProps) {
   );
 }
 
-/** The label that matches; one that names no expert is not shown beside it. */
+/** The label that matches; a weak one may not be shown. */
 export const matchedLabel = ({ label, automatic }: SearchHit) =>
-  label !== null ? "your label" : namingLabel(automatic) === null ? "weak label, not shown" : "label";
+  label !== null ? "user label" : namingLabel(automatic) === null ? "weak automatic label" : "automatic label";
 
-function MatchReason({ hit }: { readonly hit: SearchHit }) {
-  if (hit.matched === "id") return <kbd aria-hidden="true">Enter</kbd>;
+/** Why an expert was found. */
+export function MatchReason({ hit }: { readonly hit: SearchHit }) {
+  if (hit.matched === "id") return "this number";
   const peak = hit.token ?? hit.example?.tokens[hit.example.position];
-  if (hit.matching_examples > 0) return `${hit.matching_examples} of ${hit.top_examples} top examples,`;
-  if (peak === undefined) return `${matchedLabel(hit)},`;
+  if (peak === undefined) return matchedLabel(hit);
   return (
     <>
       {hit.token === null ? "example, " : "top token, "}fires on <TokenChip text={peak} />
@@ -45,33 +45,22 @@ function MatchReason({ hit }: { readonly hit: SearchHit }) {
   );
 }
 
-interface HitRowProps extends Partial<HitGroup> {
+interface HitRowProps {
   /** The list keys its rows by it; by their position, a row could not become that of another expert. */
   readonly id: string;
   readonly hit: SearchHit;
   readonly query: string;
 }
 
-/** `same`: the others with its label, in a list of all layers. */
-export function HitRow({ id, hit, same, query }: HitRowProps) {
-  return (
-    <ListBoxItem id={id} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
-      <span className="mono num ink2">{hit.expert}</span>
-      <span className="lab">
-        {hit.matched === "id" && `Expert ${hit.expert}: `}
-        <ExpertLabel label={hit.label} automatic={hit.automatic} />
-      </span>
-      <span className="dim">
-        <MatchReason hit={hit} />
-        {same !== undefined && ` layer ${hit.layer}`}
-      </span>
-      {hit.example !== null && <MatchedText example={hit.example} query={query} />}
-      {same !== undefined && same.length > 0 && (
-        <span className="hit-example dim cut">same label: {same.map(nameInLayer).join(", ")}</span>
-      )}
-    </ListBoxItem>
-  );
-}
-
-/** `8900 in layer 10` */
-export const nameInLayer = ({ expert, layer }: SearchHit) => `${expert} in layer ${layer}`;
+export const HitRow = ({ id, hit, query }: HitRowProps) => (
+  <ListBoxItem id={id} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
+    <span className="mono num ink2">{hit.expert}</span>
+    <span className="lab">
+      <ExpertLabel label={hit.label} automatic={hit.automatic} topTokens={hit.top_tokens} />
+    </span>
+    <span className="dim">
+      <MatchReason hit={hit} />
+    </span>
+    {hit.example !== null && <MatchedText example={hit.example} query={query} />}
+  </ListBoxItem>
+);

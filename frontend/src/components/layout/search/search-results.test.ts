@@ -1,8 +1,6 @@
 import { describe, expect, it, test } from "vitest";
 
-import type { SearchHit } from "@/api/types";
-
-import { excerpt, groupByLabel, noMatchText, typedExpert } from "./search-results";
+import { excerpt, noMatchText, typedExpert } from "./search-results";
 
 describe("excerpt", () => {
   it("prefers the whole phrase to single words, ignoring case", () => {
@@ -32,16 +30,4 @@ test("a number is that of an expert of the run", () => {
 test("only a number is said to be that of no expert", () => {
   expect(noMatchText("99999")).toContain("no expert has this number");
   expect(noMatchText("zzzz")).not.toContain("number");
-});
-
-test("hits with equal labels are one group, those without a label are not", () => {
-  const hits = (["fox", null, "fox", null] as const).map(
-    (label, expert) => ({ expert, label, automatic: null }) as SearchHit,
-  );
-  const groups = groupByLabel(hits).map(({ hit, same }) => [hit.expert, same.map(({ expert }) => expert)]);
-  expect(groups).toEqual([
-    [0, [2]],
-    [1, []],
-    [3, []],
-  ]);
 });

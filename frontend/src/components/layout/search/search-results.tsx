@@ -4,8 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
 import { searchQuery } from "@/api/queries";
-import type { RunSummary, SearchHit } from "@/api/types";
-import { namingLabel } from "@/components/experts/expert-link";
+import type { RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pickLayerRuns } from "@/components/runs/page-links";
 import { useDebouncedValue } from "@/hooks/use-values";
@@ -39,24 +38,6 @@ export function excerpt(text: string, query: string, before = BEFORE): Excerpt {
   };
 }
 
-/** A hit, and those with the same label. */
-export interface HitGroup {
-  readonly hit: SearchHit;
-  readonly same: readonly SearchHit[];
-}
-
-/** Hits with equal labels as one, at the place of the best. */
-export function groupByLabel(hits: readonly SearchHit[]): readonly HitGroup[] {
-  const groups = new Map<unknown, { hit: SearchHit; same: SearchHit[] }>();
-  for (const hit of hits) {
-    const key = hit.label ?? namingLabel(hit.automatic)?.label ?? hit;
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, { hit, same: [] });
-    else group.same.push(hit);
-  }
-  return [...groups.values()];
-}
-
 /** The expert whose number was typed, as in `46`, `#46` or `expert 46`; null for other text. */
 export function typedExpert(text: string, numExperts: number): number | null {
   const digits = /^(?:expert\s*|#)?(\d{1,9})$/i.exec(text.trim())?.[1];
@@ -68,12 +49,6 @@ export function noMatchText(text: string): string {
   const isNumber = typedExpert(text, Infinity) !== null;
   return `No label, top token or top example contains “${text}”${isNumber ? ", and no expert has this number" : ""}.`;
 }
-
-export const SEARCH_LABEL = "Search experts of all layers";
-
-/** Last row of the list of hits: the Search page with all matches, or with the passage run through the model. */
-export type PageRow = "words" | "passage";
-export const isPageRow = (row: string): row is PageRow => row === "words" || row === "passage";
 
 /** Search hits of a text while it is typed. */
 export function useSearchHits(text: string, runs: readonly string[]) {
@@ -99,7 +74,7 @@ export function useLayerRuns(): readonly RunSummary[] {
 /** Milliseconds without a change before the model computes related words. */
 const RELATED_AFTER_MS = 600;
 /** Maximum of the server. */
-const MAX_HITS = 100;
+export const MAX_HITS = 100;
 
 /** Hits in all layers, the best first. */
 export function useLayerHits(text: string) {

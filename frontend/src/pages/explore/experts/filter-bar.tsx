@@ -205,9 +205,7 @@ function ExportTable({ run, view }: FilterBarProps) {
 
 function SearchField({ view: { params, setParams } }: Omit<FilterBarProps, "run">) {
   const [text, setText] = useState(params.search);
-  const input = useRef<HTMLInputElement>(null);
   const debounced = useDebouncedValue(text);
-  useShortcut("search", () => input.current?.focus());
   const ownChanges = useRef(new Set<string>());
   useEffect(() => {
     ownChanges.current.add(debounced);
@@ -224,7 +222,6 @@ function SearchField({ view: { params, setParams } }: Omit<FilterBarProps, "run"
     <div className="row search" role="search">
       <Icon name="search" />
       <input
-        ref={input}
         type="search"
         aria-label="Filter by label, token or example"
         placeholder="Filter by label, token or example"
@@ -234,7 +231,6 @@ function SearchField({ view: { params, setParams } }: Omit<FilterBarProps, "run"
           if (event.key === "Enter") setParams({ search: text });
         }}
       />
-      <kbd aria-hidden="true">{keyCap("search")}</kbd>
     </div>
   );
 }
@@ -312,7 +308,7 @@ function Matching({ run, view }: FilterBarProps) {
   if (page === undefined) return <span className="count" />;
   return (
     <span className="count" role="status" aria-busy={isPlaceholderData}>
-      <b>{formatCount(page.matching)}</b> of {formatCount(page.total)}
+      <b>{formatCount(page.matching)}</b> <span className="of-total">of {formatCount(page.total)}</span>
     </span>
   );
 }

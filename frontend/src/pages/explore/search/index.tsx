@@ -4,6 +4,8 @@ import "@/components/prompt/prompt.css";
 import "@/pages/steer/steering/find/find.css";
 import "./search.css";
 
+import { Navigate, useLocation } from "react-router";
+
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PromptBox, usePromptDraft } from "@/components/prompt/prompt-box";
@@ -82,6 +84,14 @@ function Search({ run }: { readonly run: RunSummary }) {
 }
 
 export default function SearchPage() {
+  const query = new URLSearchParams(useLocation().search);
+  // What people type by hand.
+  const text = query.get("q");
+  if (text !== null) {
+    query.delete("q");
+    query.set("text", text);
+    return <Navigate replace to={{ search: query.toString() }} />;
+  }
   return (
     <>
       <title>Search · MxD Explorer</title>

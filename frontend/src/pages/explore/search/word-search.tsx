@@ -1,23 +1,19 @@
 /** Experts of all layers that match words, best match first, each with the reason. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { Fragment, useMemo } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
-import { expertsQuery } from "@/api/queries";
-import type { ExpertRow, RunSummary, SearchHit } from "@/api/types";
-import { matchedLabel, MatchedText, nameInLayer } from "@/components/layout/search/matched-text";
-import { groupByLabel, type HitGroup, noMatchText, useRelatedHits } from "@/components/layout/search/search-results";
+import type { RunSummary, SearchHit } from "@/api/types";
+import { matchedLabel, MatchedText } from "@/components/layout/search/matched-text";
+import { MAX_HITS, noMatchText, useRelatedHits } from "@/components/layout/search/search-results";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox, usePromptDraft } from "@/components/prompt/prompt-box";
-import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { usePageLinks } from "@/components/runs/page-links";
 import { Described, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { useExpertRowsOf } from "@/hooks/use-experts";
 import type { UrlState } from "@/hooks/use-url-state";
 import { formatCount, formatPlural, formatShare } from "@/lib/text/format";
 
@@ -36,45 +32,20 @@ function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string 
   return hit.token !== null && <TokenChip text={hit.token} />;
 }
 
-/** The others with the label of a hit. */
-function SameLabel({ same }: { readonly same: readonly SearchHit[] }) {
-  return (
-    <span className="dim">
-      Same label:{" "}
-      {same.map((hit, i) => (
-        <Fragment key={`${hit.run}/${hit.expert}`}>
-          {i > 0 && ", "}
-          <Link className="link" to={pageLinks(hit.run).expert(hit.expert)}>
-            {nameInLayer(hit)}
-          </Link>
-          {hit.matching_examples > 0 && ` (${hit.matching_examples} of ${hit.top_examples})`}
-        </Fragment>
-      ))}
-    </span>
-  );
-}
-
 /** Table of the experts that match words, with the reason of each match. */
 function WordHits({ text, hits }: { readonly text: string; readonly hits: readonly SearchHit[] }) {
-  const [groups, more] = useParts(useMemo(() => groupByLabel(hits), [hits]));
-  const runs = [...new Set(groups.map(({ hit }) => hit.run))];
-  const rows = useExpertRowsOf(
-    runs.map((run) => ({ run, experts: groups.flatMap(({ hit }) => (hit.run === run ? [hit.expert] : [])) })),
-  );
-  const rowOf = ({ hit }: HitGroup) => rows[runs.indexOf(hit.run)]?.get(hit.expert);
-  const density = (row: ExpertRow | undefined) => (row === undefined ? "" : formatShare(row.density));
+  const [rows, more] = useParts(hits);
   return (
     <>
       <FoundTable
         label="Table of experts"
-        rows={groups}
-        found={(one) => ({ ...one.hit, topTokens: rowOf(one)?.top_tokens })}
-        lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ hit }) => hit.layer }}
-        below={({ same }) => (same.length === 0 ? null : <SameLabel same={same} />)}
+        rows={rows}
+        found={(hit) => ({ ...hit, topTokens: hit.top_tokens })}
+        lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ layer }) => layer }}
         columns={[
           {
             ...{ key: "match", name: "Matching top examples", isSorted: true },
-            cell: ({ hit }) => (
+            cell: (hit) => (
               <>
                 {hit.matching_examples > 0 && (
                   <>
@@ -97,14 +68,14 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
             ),
             isNumber: true,
             from: "tablet",
-            cell: ({ hit }) => hit.token_share !== null && formatShare(hit.token_share, 1),
+            cell: ({ token_share: share }) => share !== null && formatShare(share, 1),
           },
           {
             key: "density",
             name: <Term id="density">Density, %</Term>,
             isNumber: true,
             from: "laptop",
-            cell: (one) => density(rowOf(one)),
+            cell: (hit) => formatShare(hit.density),
           },
         ]}
       />
@@ -116,34 +87,6 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
 const DEBOUNCE_MS = 300;
 /** Related words that are named at first. */
 const MAX_WORDS = 10;
-
-interface ActionsProps {
-  readonly run: RunSummary;
-  readonly text: string;
-  readonly experts: readonly number[];
-}
-
-/** What can be done with the experts of the current run. */
-function CurrentActions({ run, text, experts }: ActionsProps) {
-  const links = usePageLinks();
-  const { data } = useInfiniteQuery(expertsQuery(run.name, { sort: "expert", order: "asc", search: text }, 1));
-  const total = data?.pages[0]?.matching ?? 0;
-  if (experts.length === 0) return null;
-  return (
-    <>
-      {total > experts.length && (
-        <Link className="link" to={links.page("experts", { search: text })}>
-          See all {formatCount(total)} of layer {run.layer}
-        </Link>
-      )}
-      <AddToList
-        run={run.name}
-        experts={experts}
-        label={`Add ${formatCount(experts.length)} of layer ${run.layer} to list`}
-      />
-    </>
-  );
-}
 
 interface OrderProps {
   readonly words: readonly string[] | undefined;
@@ -174,17 +117,21 @@ function SortOrder({ words, failure }: OrderProps) {
 
 interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {
   readonly layers: readonly RunSummary[];
-  readonly hits: readonly SearchHit[];
+  /** Null until they are all known. */
+  readonly hits: readonly SearchHit[] | null;
 }
 
 /** Limits the experts to one layer. */
 function LayerFilter({ layers, hits, params: { layer }, setParams }: LayerFilterProps) {
-  const segment = (value: number | null, count: number) => ({
+  const segment = (value: number | null) => ({
     value: String(value),
     label: (
       <>
         {value === null ? "All" : <span className="sr-narrow">Layer </span>}
-        {value} <span className="dim">{formatCount(count)}</span>
+        {value}{" "}
+        {hits !== null && (
+          <span className="dim">{formatCount(hits.filter((hit) => value === null || hit.layer === value).length)}</span>
+        )}
       </>
     ),
   });
@@ -194,10 +141,8 @@ function LayerFilter({ layers, hits, params: { layer }, setParams }: LayerFilter
       value={String(layer)}
       onChange={(value) => setParams({ layer: value === "null" ? null : Number(value) }, "push")}
       segments={[
-        segment(null, hits.length),
-        ...layers
-          .map((each) => segment(each.layer, hits.filter((one) => one.run === each.name).length))
-          .toSorted((a, b) => Number(a.value) - Number(b.value)),
+        segment(null),
+        ...layers.map((run) => segment(run.layer)).toSorted((a, b) => Number(a.value) - Number(b.value)),
       ]}
     />
   );
@@ -211,6 +156,7 @@ function Results({ run, params, setParams }: WordSearchProps) {
   if (query.data === undefined) return <LoadingState label="Searching" rows={10} />;
   const isWaiting = related.data === undefined && related.error === null;
   const hits = all.filter(({ layer }) => params.layer === null || layer === params.layer);
+  const isFull = layers.some(({ name }) => all.filter((hit) => hit.run === name).length === MAX_HITS);
   const ofRun = hits.flatMap((hit) => (hit.run === run.name ? [hit.expert] : []));
   return (
     <>
@@ -219,11 +165,13 @@ function Results({ run, params, setParams }: WordSearchProps) {
       </div>
       <div role="region" aria-label="Matching experts" aria-busy={isWaiting}>
         <PaneHead
-          title={isWaiting && hits.length === 0 ? "Experts" : formatPlural(hits.length, "expert")}
-          note={layers.length === 1 ? `in ${run.name}` : undefined}
+          title={isWaiting ? "Experts" : formatPlural(hits.length, "expert")}
+          note={isFull ? `the best ${MAX_HITS} of a layer at most` : undefined}
           wrap
         >
-          {layers.length > 1 && <LayerFilter layers={layers} hits={all} params={params} setParams={setParams} />}
+          {layers.length > 1 && (
+            <LayerFilter layers={layers} hits={isWaiting ? null : all} params={params} setParams={setParams} />
+          )}
         </PaneHead>
         {hits.length === 0 && !isWaiting && (
           <p className="dim">
@@ -237,7 +185,16 @@ function Results({ run, params, setParams }: WordSearchProps) {
         {hits.length > 0 && <WordHits text={text} hits={hits} />}
         {isWaiting && <LoadingState label="Computing related words" rows={4} />}
         <div className="row wrap search-actions">
-          <CurrentActions run={run} text={text} experts={ofRun} />
+          {ofRun.length > 0 && !isWaiting && (
+            <AddToList
+              run={run.name}
+              experts={ofRun}
+              label={`Add ${formatCount(ofRun.length)} of layer ${run.layer} to list`}
+            />
+          )}
+          <Link className="link" to={links.page("experts", { search: text })}>
+            Filter the table of layer {run.layer} by “{text}”
+          </Link>
         </div>
       </div>
     </>

@@ -157,7 +157,7 @@ interface ScoreBarProps {
  * line of two standard errors to each side.
  */
 function ScoreBar({ score, largest }: ScoreBarProps) {
-  if (score == null) return <span className="dim">–</span>;
+  if (score == null) return null;
   const percent = (value: number) => `${(100 * value) / largest}%`;
   const [low, high] = intervalOf(score);
   return (
@@ -200,7 +200,7 @@ function Cost({ costs, index }: { readonly costs: Prices; readonly index: number
   if (price !== null) return <span title={price.verdict}>{price.figures}</span>;
   const { done = 0, total = 0 } = costs.progress ?? {};
   if (index !== -1 && costs.working === index) return <progress {...(done > 0 && { value: done / total })} />;
-  return <span className="dim">{index === -1 ? "none" : "–"}</span>;
+  return index === -1 && <span className="dim">none</span>;
 }
 
 interface SweepTableProps {
@@ -286,10 +286,10 @@ function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
         </td>
       ))}
       <td className="num" data-name="KL">
-        {kl === undefined ? "–" : formatFixed(kl)}
+        {kl !== undefined && formatFixed(kl)}
       </td>
       <td className="num" data-name="Perplexity">
-        {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
+        {ratio !== undefined && `× ${formatFixed(ratio, 1)}`}
       </td>
       {costs !== null && (
         <td className="sweep-cost" data-name="Side effects">

@@ -1,33 +1,38 @@
-/** The command palette: pages, experts, runs and sessions by name, and steering by a command. */
+/** The search of every page: experts by words, pages, runs and sessions by name, and steering by a command. */
 
 import "./palette.css";
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { Fragment, type KeyboardEvent, useId, useState } from "react";
+import { Fragment, type KeyboardEvent, type ReactNode, useId, useState } from "react";
 import { Dialog } from "react-aria-components";
 import { useLocation, useNavigate } from "react-router";
 
 import { sessionsQuery } from "@/api/queries";
-import { namingLabel } from "@/components/experts/expert-link";
+import type { SearchHit } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { PLACES, usePromptedLink } from "@/components/layout/navigation/pages";
-import { groupByLabel, useLayerHits } from "@/components/layout/search/search-results";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks, type PageName, sessionUrl, urlForRun, usePageLinks } from "@/components/runs/page-links";
 import { runSummaryLine } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
 import { type DialogState, Overlay } from "@/components/ui/overlay-portal";
+import { SHORTCUTS } from "@/lib/browser/shortcuts";
 import { lastPrompt } from "@/lib/browser/stores";
 import { describeEdit, type Edit, formatEdits, MAX_STRENGTH, newEdit } from "@/lib/edits/edits";
-import { visibleText } from "@/lib/text/token-text";
+
+import { MatchReason } from "./matched-text";
+import { noMatchText, typedExpert, useLayerHits } from "./search-results";
 
 export interface Command {
   readonly key: string;
   /** Heading under which it is listed. */
   readonly group: "Steer" | "Pages" | "Experts" | "Sessions" | "Runs";
-  readonly name: string;
-  readonly note: string;
+  readonly name: ReactNode;
+  readonly note: ReactNode;
   readonly url: string;
 }
+
+type PageLinks = ReturnType<typeof usePageLinks>;
 
 /** `steer 46 +2`, `steer 46 -1.5` or `steer 46`: the edit of an expert; null for other text. */
 export function steerCommand(text: string, numExperts: number): Edit | null {
@@ -58,49 +63,73 @@ export function pageCommands(text: string, linkTo: (page: PageName) => string): 
     .map(({ page, name }) => ({ key: page, group: "Pages", name, note: "", url: linkTo(page) }));
 }
 
+function steerTo(edit: Edit, links: PageLinks): Command {
+  const prompt = lastPrompt();
+  return {
+    key: "steer",
+    group: "Steer",
+    name: `Expert ${edit.expert} ${describeEdit(edit)}`,
+    note: prompt,
+    url: links.page("steering", { edits: formatEdits([edit]), ...(prompt !== "" && { prompt }) }),
+  };
+}
+
+const expertCommand = (hit: SearchHit): Command => ({
+  key: `${hit.run}/${hit.expert}`,
+  group: "Experts",
+  name: (
+    <>
+      <span className="mono">{hit.expert}</span>{" "}
+      <ExpertLabel label={hit.label} automatic={hit.automatic} topTokens={hit.top_tokens} />
+    </>
+  ),
+  note: (
+    <>
+      layer {hit.layer}, <MatchReason hit={hit} />
+    </>
+  ),
+  url: pageLinks(hit.run).expert(hit.expert),
+});
+
+/** The Search page with all matches, or with the text run through the model if nothing matches. */
+const searchCommand = (text: string, isFound: boolean, links: PageLinks): Command => ({
+  key: "search",
+  group: "Experts",
+  name: isFound
+    ? `All matches of “${text}” and of related words`
+    : `Run “${text}” through the model to find experts that fire on it`,
+  note: !isFound && noMatchText(text),
+  url: links.page("search", { kind: isFound ? "words" : "passage", text }),
+});
+
 const MAX_EXPERTS = 8;
 const MAX_OTHERS = 5;
 
-function useCommands(text: string): readonly Command[] {
+/** What can be opened, and the address that Enter opens before the experts of the text are known. */
+function useCommands(text: string) {
   const { name: current, summary, runs } = useCurrentRun();
   const links = usePageLinks();
   const linkTo = usePromptedLink();
   const location = useLocation();
   const { edits } = useTray();
   const typed = text.trim();
-  const { hits, debounced: searched } = useLayerHits(text);
+  const { hits, debounced, query } = useLayerHits(text);
+  const isSearching = debounced !== typed || query.isPlaceholderData || query.isPending;
   const { data: saved } = useQuery({
     ...sessionsQuery(current ?? ""),
     enabled: current !== null,
     placeholderData: keepPreviousData,
   });
   const edit = steerCommand(typed, summary?.num_experts ?? 0);
-  const prompt = lastPrompt();
-  const steer: readonly Command[] =
-    edit === null
-      ? []
-      : [
-          {
-            key: "steer",
-            group: "Steer",
-            name: `Expert ${edit.expert} ${describeEdit(edit)}`,
-            note: prompt,
-            url: links.page("steering", { edits: formatEdits([edit]), ...(prompt !== "" && { prompt }) }),
-          },
-        ];
-  const experts = searched === "" || edit !== null ? [] : groupByLabel(hits).slice(0, MAX_EXPERTS);
+  const experts = edit === null ? hits.slice(0, MAX_EXPERTS) : [];
+  const inSearch = searchCommand(typed, hits.length > 0 || isSearching, links);
   const sessions = (saved?.sessions ?? []).filter(({ name }) => matches(name, typed));
   const otherRuns = runs.filter((run) => run.name !== current && matches(`run ${run.name}`, typed));
-  return [
-    ...steer,
-    ...experts.map(({ hit: { run, layer, expert, label, automatic, token } }): Command => ({
-      key: `${run}/${expert}`,
-      group: "Experts",
-      name: `${expert} ${label ?? namingLabel(automatic)?.label ?? ""}`,
-      note: `layer ${layer}${token === null ? "" : `, fires on ${visibleText(token)}`}`,
-      url: pageLinks(run).expert(expert),
-    })),
+  const commands: readonly Command[] = [
+    ...(edit === null ? [] : [steerTo(edit, links)]),
     ...pageCommands(typed, linkTo).slice(0, typed === "" ? undefined : MAX_OTHERS),
+    ...experts.map(expertCommand),
+    ...(typed === "" || edit !== null ? [] : [inSearch]),
     ...sessions.slice(0, MAX_OTHERS).map(({ id, name, prompt: text }): Command => ({
       key: `session ${id}`,
       group: "Sessions",
@@ -116,6 +145,9 @@ function useCommands(text: string): readonly Command[] {
       url: urlForRun(location, current, run.name, formatEdits(edits)),
     })),
   ];
+  const expert = typedExpert(typed, summary?.num_experts ?? 0);
+  const early = commands.find(({ group }) => group !== "Experts")?.url;
+  return { commands, early: isSearching ? (expert === null ? (early ?? inSearch.url) : links.expert(expert)) : null };
 }
 
 interface CommandListProps {
@@ -129,7 +161,7 @@ interface CommandListProps {
 
 function CommandList({ id, commands, at, onChoose, onOpen }: CommandListProps) {
   return (
-    <div className="palette-list" id={id} role="listbox" aria-label="Commands">
+    <div className="palette-list" id={id} role="listbox" aria-label="Found">
       {commands.map((command, i) => (
         <Fragment key={command.key}>
           {command.group !== commands[i - 1]?.group && <p role="presentation">{command.group}</p>}
@@ -156,18 +188,18 @@ function CommandList({ id, commands, at, onChoose, onOpen }: CommandListProps) {
 function PaletteBody({ onDone }: { readonly onDone: () => void }) {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(0);
-  const commands = useCommands(text);
+  const { commands, early } = useCommands(text);
   const navigate = useNavigate();
   const id = useId();
   const at = Math.min(chosen, commands.length - 1);
-  const open = (command: Command | undefined) => {
-    if (command === undefined) return;
+  const open = (url: string | undefined) => {
+    if (url === undefined) return;
     onDone();
-    void navigate(command.url);
+    void navigate(url);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === "Enter") open(commands[at]);
+    if (event.key === "Enter") open(at === 0 && early !== null ? early : commands[at]?.url);
     else if (step !== undefined) setChosen((at + step + commands.length) % Math.max(1, commands.length));
     else return;
     event.preventDefault();
@@ -176,13 +208,13 @@ function PaletteBody({ onDone }: { readonly onDone: () => void }) {
     <>
       <input
         role="combobox"
-        aria-label="Command"
+        aria-label={SHORTCUTS.search.what}
         aria-expanded
         aria-controls={id}
         aria-activedescendant={commands.length === 0 ? undefined : `${id}-${at}`}
         autoComplete="off"
         spellCheck={false}
-        placeholder="A page, an expert, a run, a session, or “steer 46 +2”"
+        placeholder="Words, an expert’s number, a page, a run, a session, or “steer 46 +2”"
         // eslint-disable-next-line jsx-a11y/no-autofocus -- the palette is opened in order to type
         autoFocus
         value={text}
@@ -192,15 +224,15 @@ function PaletteBody({ onDone }: { readonly onDone: () => void }) {
         }}
         onKeyDown={onKeyDown}
       />
-      <CommandList id={id} commands={commands} at={at} onChoose={setChosen} onOpen={open} />
+      <CommandList id={id} commands={commands} at={at} onChoose={setChosen} onOpen={({ url }) => open(url)} />
     </>
   );
 }
 
-export default function Palette({ isOpen, onOpenChange }: DialogState) {
+export function Palette({ isOpen, onOpenChange }: DialogState) {
   return (
     <Overlay className="at-top palette" isOpen={isOpen} onOpenChange={onOpenChange}>
-      <Dialog aria-label="Command palette">
+      <Dialog aria-label="Search">
         <PaletteBody onDone={() => onOpenChange(false)} />
       </Dialog>
     </Overlay>
