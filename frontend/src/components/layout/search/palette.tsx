@@ -99,14 +99,14 @@ const searchCommand = (text: string, isFound: boolean, links: PageLinks): Comman
     ? `All matches of “${text}” and of related words`
     : `Run “${text}” through the model to find experts that fire on it`,
   note: !isFound && noMatchText(text),
-  url: links.page("search", { kind: isFound ? "words" : "passage", text }),
+  url: links.page("search", isFound ? { text } : { kind: "passage", text }),
 });
 
 const MAX_EXPERTS = 8;
 const MAX_OTHERS = 5;
 
-/** What can be opened, and the address that Enter opens before the experts of the text are known. */
-function useCommands(text: string) {
+/** What can be opened; Enter opens the first. */
+function useCommands(text: string): readonly Command[] {
   const { name: current, summary, runs } = useCurrentRun();
   const links = usePageLinks();
   const linkTo = usePromptedLink();
@@ -121,15 +121,18 @@ function useCommands(text: string) {
     placeholderData: keepPreviousData,
   });
   const edit = steerCommand(typed, summary?.num_experts ?? 0);
-  const experts = edit === null ? hits.slice(0, MAX_EXPERTS) : [];
+  const found = hits.slice(0, MAX_EXPERTS).map(expertCommand);
   const inSearch = searchCommand(typed, hits.length > 0 || isSearching, links);
+  const number = typedExpert(typed, summary?.num_experts ?? 0);
+  // Until the experts of this text are known, Enter opens its number or all matches, not an expert of an earlier text.
+  const early = number === null ? inSearch : { ...inSearch, name: `Expert ${number}`, url: links.expert(number) };
+  const experts = isSearching ? [early, ...found] : [...found, inSearch];
   const sessions = (saved?.sessions ?? []).filter(({ name }) => matches(name, typed));
   const otherRuns = runs.filter((run) => run.name !== current && matches(`run ${run.name}`, typed));
-  const commands: readonly Command[] = [
+  return [
     ...(edit === null ? [] : [steerTo(edit, links)]),
     ...pageCommands(typed, linkTo).slice(0, typed === "" ? undefined : MAX_OTHERS),
-    ...experts.map(expertCommand),
-    ...(typed === "" || edit !== null ? [] : [inSearch]),
+    ...(typed === "" || edit !== null ? [] : experts),
     ...sessions.slice(0, MAX_OTHERS).map(({ id, name, prompt: text }): Command => ({
       key: `session ${id}`,
       group: "Sessions",
@@ -145,9 +148,6 @@ function useCommands(text: string) {
       url: urlForRun(location, current, run.name, formatEdits(edits)),
     })),
   ];
-  const expert = typedExpert(typed, summary?.num_experts ?? 0);
-  const early = commands.find(({ group }) => group !== "Experts")?.url;
-  return { commands, early: isSearching ? (expert === null ? (early ?? inSearch.url) : links.expert(expert)) : null };
 }
 
 interface CommandListProps {
@@ -188,7 +188,7 @@ function CommandList({ id, commands, at, onChoose, onOpen }: CommandListProps) {
 function PaletteBody({ onDone }: { readonly onDone: () => void }) {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(0);
-  const { commands, early } = useCommands(text);
+  const commands = useCommands(text);
   const navigate = useNavigate();
   const id = useId();
   const at = Math.min(chosen, commands.length - 1);
@@ -199,7 +199,7 @@ function PaletteBody({ onDone }: { readonly onDone: () => void }) {
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === "Enter") open(at === 0 && early !== null ? early : commands[at]?.url);
+    if (event.key === "Enter") open(commands[at]?.url);
     else if (step !== undefined) setChosen((at + step + commands.length) % Math.max(1, commands.length));
     else return;
     event.preventDefault();
