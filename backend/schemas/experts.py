@@ -126,7 +126,6 @@ class Column(Schema):
     description: str
     measured_by: Measurement
     """The command that measures it; ``annotation`` for labels and tags."""
-    nullable: bool
     sortable: bool
     filters: tuple[ColumnFilter, ...]
     shown: tuple[Place, ...]

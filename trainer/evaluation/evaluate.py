@@ -308,7 +308,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         sequences=len(evaluator.ids_SL),
         seen_text=seen_text,
         **dict(zip(LOSSES, losses.ce.mean(axis=1).tolist(), strict=False)),
-        **{name: intervals[name].value for name in PLAIN_VALUES},
+        **{name: intervals[name].value for name in (*PLAIN_VALUES, *shares)},
         loss_increase=bootstrap.mean(replaced_S),
         loss_recovered_zero=bootstrap.ratio(zero_S - replaced_S, zero_S),
         loss_recovered_mean=bootstrap.ratio(mean_S - replaced_S, mean_S),
@@ -318,8 +318,6 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         shared_expert=SharedExpertAblation(**asdict(shared), loss_increase_without=without, loss_increase_only=only),
         health=health,
         warnings=(),
-        strict_routing_share=shares["strict_routing_share"].value if "strict_routing_share" in shares else None,
-        decoder_share=shares["decoder_share"].value if "decoder_share" in shares else None,
         jacobian=measure_jacobians(evaluator, layer, sparse_layer, config.jacobian_tokens, bootstrap, config.seed),
     )
     result = replace(result, warnings=find_warnings(result, None if only is None else 1 - only / float(mean_S.mean())))
@@ -333,8 +331,8 @@ LOSSES = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_froz
 """Fields of the losses under the first interventions, in the order of ``_measure_losses``."""
 
 
-PLAIN_VALUES = ("kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0", "routing_share")
-"""Metrics that the result contains as plain values in addition to their intervals."""
+PLAIN_VALUES = ("kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0")
+"""Metrics that the result contains as plain values in addition to their intervals, as it does ``SHARES``."""
 
 
 SHARES = {"routing_share": "frozen", "strict_routing_share": "constant", "decoder_share": "constant_dense"}

@@ -249,18 +249,18 @@ def _error(values: Sequence[float]) -> float | None:
 
 def _flaw(baseline: Sequence[TokenEvent], steered: Sequence[TokenEvent], baseline_loss: float) -> str:
     ratio = math.exp(min(fmean(token.original_loss for token in steered) - baseline_loss, 50.0))
-    repeated, usual = (_repeated_share([token.id for token in text]) for text in (steered, baseline))
+    shares = []
+    for text in (steered, baseline):
+        ids = [token.id for token in text]
+        sequences = [tuple(ids[start : start + REPEATED]) for start in range(len(ids) - REPEATED + 1)]
+        shares.append(1 - len(set(sequences)) / len(sequences) if sequences else 0.0)
+    repeated, usual = shares
     found = []
     if ratio > MAX_PERPLEXITY_RATIO:
         found.append(f"perplexity × {ratio:.1f} of the baseline's (fluent up to × {MAX_PERPLEXITY_RATIO:g})")
     if repeated > MAX_REPEATED_SHARE:
         found.append(f"{repeated:.0%} of its sequences of {REPEATED} tokens are repetitions (baseline {usual:.0%})")
     return f"Probably nonsense: {' and '.join(found)}." if found else ""
-
-
-def _repeated_share(ids: Sequence[int]) -> float:
-    sequences = [tuple(ids[start : start + REPEATED]) for start in range(len(ids) - REPEATED + 1)]
-    return 1 - len(set(sequences)) / len(sequences) if sequences else 0.0
 
 
 @dataclass(frozen=True)

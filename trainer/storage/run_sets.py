@@ -24,14 +24,20 @@ from mxd.trainer.utils.files import explained
 _NAMES = TypeAdapter[str](RunName)
 
 
-def check_compatible_runs(runs: Sequence[Run]) -> None:
-    """Check that runs can be used jointly. Raises UserError if they belong to different language models, or two replace
-    the same layer."""
+def common_language_model(runs: Iterable[Run]) -> str:
+    """Return the language model of some runs. Raises UserError if they belong to different ones."""
     sources = {run.language_model_source for run in runs}
     if len(sources) > 1:
         raise UserError(
             f"The runs belong to different language models: {', '.join(sorted(sources))}. Choose runs of one."
         )
+    return sources.pop()
+
+
+def check_compatible_runs(runs: Sequence[Run]) -> None:
+    """Check that runs can be used jointly. Raises UserError if they belong to different language models, or two replace
+    the same layer."""
+    common_language_model(runs)
     check_disjoint_layers(runs)
 
 

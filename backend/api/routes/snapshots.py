@@ -28,7 +28,6 @@ from mxd.backend.schemas import steering as bodies
 from mxd.backend.schemas.base import json_response
 from mxd.trainer.config.steering import SteeringConfig
 from mxd.trainer.inference.results import steering_facts, steering_snapshot
-from mxd.trainer.language_model.chat_template import Turn
 from mxd.trainer.utils.snapshot import Grid, Origin, Snapshot, Token, activation_shade, change_shade
 
 router = APIRouter(tags=["snapshots"])
@@ -158,13 +157,12 @@ async def _steering(services: Services, run: str, request: bodies.SteeringSnapsh
     facts = [*kl, *steering_facts(settings)]
     # A chat is shown without the special tokens of its template, which only the command needs.
     histories = (request.original_turns or config.turns, config.turns, config.turns)
-    prompts = [_shown_turns(turns) or prompt for turns in histories]
+    prompts = []
+    for turns in histories:
+        shown = [f"{turn.role}: {turn.text}" for turn in turns]
+        answer = ["assistant: "] if turns and turns[-1].role != "assistant" else []
+        prompts.append("\n\n".join([*shown, *answer]) or prompt)
     return steering_snapshot(run, prompts, config.edits, texts, origin, facts, request.control_edits, request.findings)
-
-
-def _shown_turns(turns: Sequence[Turn]) -> str:
-    shown = [f"{turn.role}: {turn.text}" for turn in turns]
-    return "\n\n".join([*shown, "assistant: "] if turns and turns[-1].role != "assistant" else shown)
 
 
 async def _circuit(services: Services, request: bodies.CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:

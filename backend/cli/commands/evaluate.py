@@ -73,11 +73,10 @@ class EvaluateCommand(ModelCommand):
 
     def run(self) -> None:
         from mxd.trainer.storage.run_records import register_run
+        from mxd.trainer.storage.run_sets import common_language_model
 
         runs = self.load_runs(self.names)
-        if len(sources := {run.language_model_source for run in runs}) > 1:
-            named = ", ".join(sorted(sources))
-            raise UserError(f"The runs belong to several language models: {named}. Evaluate one model at a time.")
+        common_language_model(runs)
         if len({run.name for run in runs}) < len(runs):
             raise UserError("A run is named twice. Name each run once.")
         chosen = [k for k in self.k if k is not None]
@@ -484,14 +483,13 @@ class BenchmarkCommand(ModelCommand):
     def run(self) -> None:
         import mxd
         from mxd.trainer.evaluation.benchmark import SaeProbes, run_benchmark, write_saebench
+        from mxd.trainer.storage.run_sets import common_language_model
 
         runs = self.load_runs(self.names)
-        sources = {run.language_model_source for run in runs}
-        if len(sources) > 1:
-            raise UserError(f"The runs belong to several language models: {', '.join(sorted(sources))}. Name one's.")
+        source = common_language_model(runs)
         SaeProbes().dataset_names(self.config.datasets)  # before the language model is loaded
         folder = self.out or self.settings().data / BENCHMARK_FOLDER
-        language_model = self.load_language_model(sources.pop())
+        language_model = self.load_language_model(source)
         for run in runs:
             run.layer.to(language_model.device_of(run.config.layer))
         with task("Benchmark", "data sets") as callbacks:
