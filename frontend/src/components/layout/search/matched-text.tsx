@@ -40,7 +40,7 @@ export function MatchReason({ hit }: { readonly hit: SearchHit }) {
   if (peak === undefined) return matchedLabel(hit);
   return (
     <>
-      {hit.token === null ? "example, " : "top token, "}fires on <TokenChip text={peak} />
+      {hit.token === null && "example, "}fires on <TokenChip text={peak} />
     </>
   );
 }
