@@ -8,7 +8,9 @@ import {
   byEffect,
   CELL,
   cellWidth,
+  comparedWith,
   controlsOf,
+  digitsFor,
   isRepeat,
   percentOf,
   readCells,
@@ -141,4 +143,14 @@ test("a change is compared with that of other experts of the token", () => {
   const controls = controlsOf([EARLY, LATE], { run: "late", position: 1, expert: 2 });
   expect(controls.map((group) => group.map(({ expert }) => expert))).toEqual([[9], [1], [3]]);
   expect(controlsOf([EARLY], { run: "early", position: 1, expert: 4 })).toEqual([]);
+  const others = Array.from({ length: 20 }, (_, i) => (i % 2 === 0 ? 1 : -1) * i);
+  expect(comparedWith(-18.5, others)).toEqual({ weaker: 19, isClear: true });
+  expect(comparedWith(17.5, others)).toEqual({ weaker: 18, isClear: false });
+  expect(comparedWith(1, []).isClear).toBe(false);
+});
+
+test("effects that rank have the digits at which they differ", () => {
+  expect(digitsFor([0.12, -0.06, 0.03])).toBe(2);
+  expect(digitsFor([0.034, 0.031, -0.02])).toBe(3);
+  expect(digitsFor([0.0312, -0.0313])).toBe(4);
 });

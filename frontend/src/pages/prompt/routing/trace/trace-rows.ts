@@ -146,6 +146,16 @@ export const byEffect = (
     return { ...layer, tokens: new Map(layer.tokens).set(position, [...new Set([...first, ...experts])]) };
   });
 
+/** The fewest digits, from two to four, at which the sizes of effects differ. */
+export const digitsFor = (effects: readonly number[]) =>
+  [2, 3].find((digits) => new Set(effects.map((one) => Math.abs(one).toFixed(digits))).size === effects.length) ?? 4;
+
+/** How many controls' changes are smaller than a change, and whether they are 95 %, the server's rule; none are not. */
+export function comparedWith(change: number, others: readonly number[]) {
+  const weaker = others.filter((other) => Math.abs(other) < Math.abs(change)).length;
+  return { weaker, isClear: weaker > 0 && weaker >= Math.ceil(0.95 * others.length) };
+}
+
 /** For example `7.6 %`, of the cell's activation. */
 export const percentOf = (share: number) =>
   `${formatFixed(100 * Math.abs(share), Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;
@@ -157,8 +167,8 @@ const MIN_OF_LARGEST = 0.2;
 /** The server's limits of cells that are read, of experts that are ablated together, and of groups of them. */
 const MAX_READ = 1024;
 const MAX_TOGETHER = 64;
-/** Other experts with which a change is compared. */
-const MAX_CONTROLS = 8;
+/** Other experts with which a change is compared: as many as in every comparison with controls. */
+const MAX_CONTROLS = 20;
 
 /** The strongest expert of each layer and token. */
 export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>

@@ -59,8 +59,8 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
 }
 
 /** A change of a logit, in the colour of its sign. */
-export function Signed({ value }: { readonly value: number }) {
-  const text = formatSigned(value, 2);
+export function Signed({ value, digits = 2 }: { readonly value: number; readonly digits?: number }) {
+  const text = formatSigned(value, digits);
   return <b className={`num ${text.startsWith("+") ? "up" : text.startsWith("−") ? "down" : ""}`}>{text}</b>;
 }
 

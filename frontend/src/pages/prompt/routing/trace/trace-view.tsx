@@ -28,8 +28,9 @@ import {
   ablationsOf,
   byEffect,
   cellKey,
+  comparedWith,
   controlsOf,
-  type Fed,
+  digitsFor,
   percentOf,
   type Raiser,
   type Raisers,
@@ -66,15 +67,6 @@ function changesQuery({ text, layers }: Traced, groups: Groups, read: readonly T
   return circuitEffectsQuery(groups.length === 0 ? null : request);
 }
 
-/** A change is clear if it is so many times the mean change by other experts of the token. */
-const CLEAR = 2;
-
-interface Told extends Fed {
-  /** The mean relative change by other experts of the chosen cell's token. */
-  readonly control: number;
-  readonly isClear: boolean;
-}
-
 /** The chosen cell, the later cells that it clearly feeds, and the one that it changes most. */
 function useFeeds(traced: Traced, chosen: TracedCell | null) {
   const cells = useMemo(() => readCells(traced.layers), [traced]);
@@ -88,11 +80,8 @@ function useFeeds(traced: Traced, chosen: TracedCell | null) {
   const groups = cell === null || fed.length === 0 ? [] : controlsOf(traced.routings, cell);
   const { data: others = groups.length > 0 ? undefined : [] } = useQuery(changesQuery(traced, groups, fed));
   const told = useMemo(() => {
-    return fed.map((one, i): Told => {
-      const sum = others?.reduce((total, { activations }) => total + Math.abs(activations[i] ?? 0), 0) ?? Infinity;
-      const control = sum / Math.max(1, others?.length ?? 1);
-      return { ...one, control: control / one.activation, isClear: Math.abs(one.change) >= CLEAR * control };
-    });
+    const changesBy = (i: number) => others?.map(({ activations }) => activations[i] ?? 0) ?? [];
+    return fed.map((one, i) => ({ ...one, ...comparedWith(one.change, changesBy(i)) }));
   }, [fed, others]);
   const isMeasured = cell === null || (changes !== undefined && others !== undefined);
   return { cell, fed: isMeasured ? told : undefined, numOthers: groups.length, error };
@@ -159,6 +148,8 @@ function NextPanel({ column: { position, token }, layers, raisers, chosen, predi
           const measured = raisers.get(run);
           const isShown = ({ row }: Raiser, i: number) =>
             i < MAX_RANKED || (chosen?.run === run && chosen.expert === row.expert);
+          const ranked = measured?.experts.filter(isShown) ?? [];
+          const digits = digitsFor(ranked.map(({ effect }) => effect));
           return (
             <section key={run} aria-label={`Layer ${layer}`} aria-busy={measured === undefined}>
               <h3 className="row">
@@ -173,9 +164,9 @@ function NextPanel({ column: { position, token }, layers, raisers, chosen, predi
                 )}
               </h3>
               <ul>
-                {measured?.experts.filter(isShown).map(({ row: { expert, info }, cell, effect }) => (
+                {ranked.map(({ row: { expert, info }, cell, effect }) => (
                   <li key={expert} className={chosen?.run === run && chosen.expert === expert ? "rowlk" : undefined}>
-                    <Signed value={effect} />
+                    <Signed value={effect} digits={digits} />
                     <Link className="lab cut" to={pageLinks(run).expert(expert)}>
                       <ExpertName info={info} />
                       <span className="sr">, expert {expert}</span>
@@ -256,10 +247,12 @@ function Feeding({ columns, found: { cell, fed, numOthers } }: FeedingProps) {
   return (
     <>
       {named(cell)} {told.change > 0 ? "raises" : "lowers"} {named(told)} by <b>{percentOf(told.share)}</b>
-      {numOthers > 0 && (
+      {numOthers === 0 ? (
+        ", with no other expert there to compare"
+      ) : (
         <>
-          ; {formatPlural(numOthers, "other expert")} there change it by {percentOf(told.control)} on average
-          {!told.isClear && ": no clear effect"}
+          , more than {!told.isClear && "only "}
+          {told.weaker} of {formatPlural(numOthers, "other expert")} there{!told.isClear && ": no clear effect"}
         </>
       )}
       .
