@@ -53,6 +53,7 @@ LONG = (
     "tests/test_benchmarks.py",
     "tests/trainer/language_model/test_architecture.py",
     "tests/backend/database/test_postgresql.py",
+    "tests/scripts/test_build_demo.py",
     "tests/test_structure.py",
     "tests/trainer/layers/test_ops.py",
     "tests/trainer/layers/test_registry.py",
