@@ -92,6 +92,7 @@ def contrast_result(
         record, examples = records.get(each.expert), contrast.examples.get(each.expert, ContrastExamples((), ()))
         return ContrastHit(
             contrast=each,
+            warning=each.warning(contrast.unit),
             label=labels.get(each.expert),
             automatic=automatic.get(each.expert),
             max_activation=record.max_activation if record else None,

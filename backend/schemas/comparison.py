@@ -97,6 +97,8 @@ class ContrastHit(Labelled):
     """An expert that tells the texts apart."""
 
     contrast: ContrastedExpert
+    warning: str | None
+    """Warning if a density rests on a single document or sequence."""
     max_activation: float | None
     """Largest activation in the index; null without an index."""
     top_tokens: tuple[TokenCount, ...]
@@ -121,6 +123,10 @@ class ContrastResult(Schema):
     """Number of experts that are more frequent in text A, with a q-value of at most 0.05."""
     found_b: int
     chance: ChanceLevel
+    warnings: tuple[str, ...]
+    """Reasons not to rely on the list."""
+    control: str
+    """Result of the random assignments, as a sentence."""
     more_in_a: tuple[ContrastHit, ...]
     """By the end of the ratio's interval that is nearer to 1, farthest from 1 first."""
     more_in_b: tuple[ContrastHit, ...]

@@ -261,6 +261,8 @@ class ExpertMap(Documented):
 Unit = Literal["document", "sequence"]
 SIGNIFICANT_Q = 0.05
 """Q-value up to which an expert counts as telling the texts apart."""
+FEW_DOCUMENTS = 30
+"""Documents per text below which the test misses clear differences."""
 
 
 @dataclass(frozen=True)
@@ -311,6 +313,11 @@ class ContrastedExpert(Documented):
     def bound(self) -> float:
         """End of the ratio's interval that is nearer to 1, as a factor of at least 1; 1 if the interval includes 1."""
         return max(self.ratio.low, 1 / self.ratio.high, 1.0)
+
+    def warning(self, unit: Unit) -> str | None:
+        """Return a warning if a density rests on a single document or sequence."""
+        sides = [name for name, units in (("A", self.units_a), ("B", self.units_b)) if units == 1]
+        return f"only 1 {unit} in {' and '.join(sides)}" if sides else None
 
 
 @dataclass(frozen=True)
@@ -373,6 +380,39 @@ class Contrast(ShortRepr):
     """Tested experts: first those found, by the end of the interval that is nearer to 1, then the others."""
     examples: dict[int, ContrastExamples]
     """Examples of the first experts of either direction, by expert."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons not to rely on the list: too few documents, or a control that finds too many experts."""
+        found, a, b = [], self.a.units, self.b.units
+        if self.unit == "sequence":
+            found.append(
+                "Not reliable: a text has fewer than 10 documents, so sequences are counted as independent. Those of "
+                "one document are not, so the test can find too many experts, which the control does not show. Use at "
+                "least 10 documents per text."
+            )
+        elif min(a, b) < FEW_DOCUMENTS:
+            found.append(
+                f"Few documents: {a:,} in A, {b:,} in B. With fewer than {FEW_DOCUMENTS} per text, the test can miss "
+                "clear differences. Use more tokens per text or add documents."
+            )
+        if self.chance and self.chance.mean_found > SIGNIFICANT_Q * (self.found_a + self.found_b):
+            found.append(
+                f"Chance may explain more than {100 * SIGNIFICANT_Q:.0f} % of the list. Do not rely on it; use more "
+                "documents."
+            )
+        return tuple(found)
+
+    @property
+    def control(self) -> str:
+        """Experts found after random assignments, and how often the intervals are right; empty without them."""
+        if self.chance is None:
+            return ""
+        mean, most = self.chance.mean_found, self.chance.most_found
+        found = f"{mean:,.1f} experts found on average, {most:,} at most" if most else "no expert found"
+        right = f"{100 * self.chance.covered:.1f} % of the 95 % intervals contain the true ratio of 1"
+        outcome = f"{found}; {right}" if self.tested else "nothing to test"
+        return f"{self.unit}s assigned to A and B at random, {self.chance.shuffles} times: {outcome}."
 
 
 @dataclass(frozen=True)

@@ -364,11 +364,7 @@ def _contrast_table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str
         f"{result.found_a:,} experts are found more often in A and {result.found_b:,} in B (q ≤ 0.05), of "
         f"{result.tested:,} tested with at least {result.min_tokens} active tokens in {result.min_units} {result.unit}s"
     )
-    if (chance := result.chance) is not None:
-        found += f"; {chance.mean_found:.1f} by chance (mean of {chance.shuffles} random assignments)"
-    lines = [head, found]
-    if result.unit == "sequence":
-        lines.append("Sequences of one document are not independent, so the intervals are too narrow. Add documents.")
+    lines = [head, found, *result.warnings, *([f"Control, {result.control}"] if result.control else [])]
     for title, is_in_a in (("More often in A", True), ("More often in B", False)):
         shown = [
             each for each in result.experts if each.expert in result.examples and (each.ratio.value > 1) == is_in_a

@@ -98,7 +98,8 @@ def test_a_contrast_of_files_equals_that_of_kinds(trained: Path, capsys: Capture
     assert (kinds["a"]["name"], kinds["b"]["documents"]) == ("red", 12)
     assert run(by_files) == 0
     printed = capsys.readouterr().out
-    assert all(words in printed for words in ("More often in A", "«", "by chance"))
+    parts = ("More often in A", "«", "Few documents: 12 in A", "assigned to A and B at random")
+    assert all(words in printed for words in parts)
     assert run(["contrast", "small", "--a", "red.jsonl"]) == 2
     assert "Text A and text B are the same" in capsys.readouterr().err
 

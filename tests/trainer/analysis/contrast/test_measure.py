@@ -1,6 +1,7 @@
 """Contrasts of texts and recurrence over runs: true differences and renumbered experts are found, others are not."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from math import comb
 from pathlib import Path
@@ -24,7 +25,7 @@ from mxd.trainer.analysis.contrast import (
     text_of_kind,
 )
 from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
-from mxd.trainer.analysis.results import Contrast, ExpertRecurrence, Match, Recurrence, stored_matches
+from mxd.trainer.analysis.results import ChanceLevel, Contrast, ExpertRecurrence, Match, Recurrence, stored_matches
 from mxd.trainer.config.analysis import ContrastConfig, RecurrenceConfig
 from mxd.trainer.config.training import TextConfig
 from mxd.trainer.errors import CancelledError, UserError
@@ -49,6 +50,26 @@ def random_texts(words: tuple[str, ...], seed: int, documents: int = 40) -> list
 
 def compare(world: World, a: list[str], b: list[str], config: ContrastConfig = FEW) -> Contrast:
     return contrast(run_of(world, "run", 1), NamedText("A", a), NamedText("B", b), config, world.language_model)
+
+
+def test_a_result_says_why_it_is_not_reliable(world: World) -> None:
+    result = compare(world, random_texts(WORDS[0], 0), random_texts(WORDS[1], 1))
+    chance = ChanceLevel(shuffles=20, mean_found=44.5, most_found=1450, shuffles_with_any=9, covered=0.91)
+    found = replace(result, unit="document", tested=900, found_a=187, found_b=299, chance=chance)
+    assert found.warnings == ("Chance may explain more than 5 % of the list. Do not rely on it; use more documents.",)
+    assert found.control.endswith(
+        ": 44.5 experts found on average, 1,450 at most; 91.0 % of the 95 % intervals contain the true ratio of 1."
+    )
+    assert replace(found, chance=replace(chance, mean_found=24)).warnings == ()
+    none = replace(found, found_a=0, found_b=0, tested=0, chance=replace(chance, mean_found=0, most_found=0))
+    assert (none.warnings, none.control.split(": ")[1]) == ((), "nothing to test.")
+    few, sequences = (replace(none, a=replace(result.a, units=9), unit=unit) for unit in ("document", "sequence"))
+    assert few.warnings[0].startswith("Few documents: 9 in A, 40 in B.")
+    assert sequences.warnings[0].startswith("Not reliable:")
+    expert = result.experts[0]
+    cases = {(12, 1): "only 1 document in B", (1, 1): "only 1 document in A and B", (12, 2): None, (12, 0): None}
+    for (a, b), warning in cases.items():
+        assert replace(expert, units_a=a, units_b=b).warning("document") == warning
 
 
 def test_counts_equal_the_routing_of_each_document(world: World) -> None:

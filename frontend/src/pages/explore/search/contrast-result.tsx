@@ -13,7 +13,7 @@ import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control"
 import { EmptyState } from "@/components/ui/states";
 import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
 
-import { chanceText, contrastCsv, controlFails, ratioText, type Side, singleUnit } from "./contrast-values";
+import { contrastCsv, ratioText, type Side } from "./contrast-values";
 import { type FoundColumn, FoundTable, useParts } from "./found-table";
 
 const qText = (q: number) => (q < 1e-4 ? "< 0.0001" : q.toFixed(4));
@@ -58,13 +58,8 @@ interface ContrastTableProps {
   readonly hits: readonly ContrastHit[];
 }
 
-function Ratio({
-  contrast,
-  side,
-  unit,
-}: Pick<ContrastHit, "contrast"> & { readonly side: Side; readonly unit: string }) {
+function Ratio({ contrast, warning, side }: ContrastHit & { readonly side: Side }) {
   const ratio = ratioText(contrast, side);
-  const warning = singleUnit(contrast, unit);
   return (
     <>
       {ratio.value} <span className="unit">({ratio.interval})</span>
@@ -111,7 +106,7 @@ function ContrastTable({ result, side, hits }: ContrastTableProps) {
             <Term id="rate_ratio">{side === "a" ? "Density A / B" : "Density B / A"}</Term>{" "}
             <span className="unit">95 % interval</span>
           </>,
-          ({ contrast }) => <Ratio contrast={contrast} side={side} unit={result.unit} />,
+          (hit) => <Ratio {...hit} side={side} />,
           "phone",
         ),
         number(
@@ -129,9 +124,6 @@ function ContrastTable({ result, side, hits }: ContrastTableProps) {
   );
 }
 
-/** With fewer documents per text, the test misses clear differences. */
-const FEW_DOCUMENTS = 30;
-
 const isLabelled = ({ label, automatic }: ContrastHit) => label !== null || shownAutomatic(automatic) !== null;
 
 interface ResultViewProps {
@@ -145,10 +137,8 @@ interface ResultViewProps {
 /** A kind of the indexed text has a name; an own text has only its letter. */
 const textName = (side: string, { name }: ContrastResult["a"]) => (name === side ? side : `${side} (${name})`);
 
-const CONTROL_FAILS = " Chance may explain more than 5 % of the list. Do not rely on it; use more documents.";
-
 function Summary({ result, numExperts }: { readonly result: ContrastResult; readonly numExperts: number }) {
-  const { a, b, unit, tested, min_tokens, min_units, chance } = result;
+  const { a, b, unit, tested, min_tokens, min_units, warnings, control } = result;
   const size = ({ units, tokens }: ContrastResult["a"]) =>
     `${formatPlural(units, unit)}, ${formatCount(tokens)} tokens`;
   return (
@@ -159,26 +149,15 @@ function Summary({ result, numExperts }: { readonly result: ContrastResult; read
         <Term id="q_value">false discovery rate</Term> of 5 %.
       </p>
       <ul className="dim">
-        {unit === "sequence" && (
-          <li className="bad">
-            Not reliable: a text has fewer than 10 documents, so sequences are counted as independent. Those of one
-            document are not, so the test can find too many experts, which the control does not show. Use at least 10
-            documents per text.
+        {warnings.map((warning) => (
+          <li key={warning} className="bad">
+            {warning}
           </li>
-        )}
-        {unit === "document" && Math.min(a.units, b.units) < FEW_DOCUMENTS && (
-          <li className="bad">
-            Few documents: {formatCount(a.units)} in A, {formatCount(b.units)} in B. With fewer than {FEW_DOCUMENTS} per
-            text, the test can miss clear differences. Use more tokens per text or add documents.
-          </li>
-        )}
+        ))}
         <li>
           A: {size(a)}. B: {size(b)}. Any difference between them can be the cause: topic, style, length or source.
         </li>
-        <li className={controlFails(result) ? "bad" : undefined}>
-          Control, {unit}s assigned to A and B at random, {chance.shuffles} times: {chanceText(result)}.
-          {controlFails(result) && CONTROL_FAILS}
-        </li>
+        <li>Control, {control}</li>
       </ul>
       <details>
         <summary>Tested experts and their order</summary>

@@ -4,7 +4,7 @@ import type { ContrastHit, ContrastResult } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/expert-link";
 import { recordsCsv } from "@/components/plots/figure";
 import { choiceParam, numberParam, textParam } from "@/hooks/use-url-state";
-import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount } from "@/lib/text/format";
 
 export const MAX_TOKENS = 32_768;
 
@@ -69,12 +69,6 @@ export function textOfFile(name: string, content: string): string {
 
 export type Side = "a" | "b";
 
-/** A warning if a density rests on a single document; null otherwise. */
-export function singleUnit({ units_a, units_b }: ContrastHit["contrast"], unit: string): string | null {
-  const sides = [...(units_a === 1 ? ["A"] : []), ...(units_b === 1 ? ["B"] : [])];
-  return sides.length === 0 ? null : `only 1 ${unit} in ${sides.join(" and ")}`;
-}
-
 /** Two significant digits without an exponent; all digits from 100 on. */
 function digits(value: number): string {
   if (value >= 100) return formatCount(Math.round(value));
@@ -94,23 +88,6 @@ export function ratioText({ ratio, active_a, active_b }: ContrastHit["contrast"]
   }
   return { value: `× ${digits(value)}`, interval: `${digits(from)} to ${digits(to)}` };
 }
-
-/** How many experts differ if the documents are assigned at random, and how often the intervals are right. */
-export function chanceText({ chance, tested }: Pick<ContrastResult, "chance" | "tested">): string {
-  if (tested === 0) return "nothing to test";
-  const found =
-    chance.most_found === 0
-      ? "no expert found"
-      : `${formatFixed(chance.mean_found, 1)} experts found on average, ${formatCount(chance.most_found)} at most`;
-  return `${found}; ${formatPercent(chance.covered, 1)} % of the 95 % intervals contain the true ratio of\u00a01`;
-}
-
-/** Share of the found experts that may be found by chance. */
-const FALSE_DISCOVERY_RATE = 0.05;
-
-/** Whether chance may explain more of the found experts than the false discovery rate allows. */
-export const controlFails = ({ chance, found_a, found_b }: Pick<ContrastResult, "chance" | "found_a" | "found_b">) =>
-  chance.mean_found > FALSE_DISCOVERY_RATE * (found_a + found_b);
 
 export function contrastCsv(result: Pick<ContrastResult, "more_in_a" | "more_in_b">): string {
   return recordsCsv(

@@ -148,7 +148,7 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
   const key = JSON.stringify([request, original]);
   const continued = JSON.stringify(paramsToPrompt(params));
   const startedKey = useRef<string | null>(null);
-  const { control, end } = useControl(run, view === "text" ? edits : [], request, {
+  const { control, isPending, end } = useControl(run, view === "text" ? edits : [], request, {
     generation,
     isDone: () => generation.status === "done" && startedKey.current === key,
     stored: isIdle ? result : null,
@@ -168,7 +168,7 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
   };
   const isBegun = () => !isIdle && startedKey.current === key;
   const generator: Generator = { ...together, generation };
-  return { request, generator, control, original, isIdle, stored, isChanged, key, begin, isBegun, remember };
+  return { request, generator, control, isPending, original, isIdle, stored, isChanged, key, begin, isBegun, remember };
 }
 
 /** The page's state, and the generation that it starts. */
@@ -226,7 +226,7 @@ function useSteering(run: RunSummary, view: View) {
     maxTokens: params.tokens,
     edits: edits.length,
     isSame: edits.length === 0 && original === null,
-    costs: usePrices(run.name, [edits], generation.status === "done" ? 0 : -1),
+    costs: usePrices(run.name, [edits], generation.status === "done" && !own.isPending ? 0 : -1),
     samples: params.samples,
     onSamples: (samples: number) => setParams({ samples }),
     lock: params.lock,

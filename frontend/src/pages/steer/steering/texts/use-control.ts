@@ -58,9 +58,11 @@ export function useControl(run: RunSummary, edits: readonly Edit[], request: Ste
   const { control, control_edits: controlEdits = [] } = main.stored ?? {};
   if (control != null) {
     const texts = storedGeneration({ baseline: [], steered: control });
-    return { control: { edits: requestEdits(controlEdits), generation: texts }, end };
+    return { control: { edits: requestEdits(controlEdits), generation: texts }, isPending: false, end };
   }
   const isOutdated = generation.isOutdated || isRunning(main.generation);
   const found: Control | null = others && { edits: others, generation: { ...generation, isOutdated } };
-  return { control: found, end };
+  /** Whether its texts are still to come: side effects are measured after them, so that they need not wait. */
+  const isPending = others !== null && (generation.status === "idle" || isRunning(generation));
+  return { control: found, isPending, end };
 }
