@@ -229,17 +229,13 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
         {writes === null ? (
           "The same for random experts …"
+        ) : controls?.exceeded === false ? (
+          <span>At its own activations, its largest rise is {controls.sentence}. Steering can add more.</span>
         ) : (
           <Continuations run={run} expert={expert} promoted={writes.promoted} />
         )}
         {marked !== undefined && marked.needed > 0 && <RandomKey {...marked} />}
       </p>
-      {controls?.exceeded === false && (
-        <p className="dim">
-          At its own activations, on its strongest examples, it is {controls.sentence}. Steering adds more: compare its
-          texts with a random expert’s below.
-        </p>
-      )}
     </section>
   );
 }
