@@ -12,7 +12,8 @@ from tests.browser.rest import COLOURS, hover, violations
 pytestmark = pytest.mark.browser
 
 PROMPT = "Once upon a time there was a little"
-ADDRESS = "/circuits?run=demo-l3-k16"
+# Other tests train further runs on the same server.
+ADDRESS = "/circuits?run=demo-l3-k16&layers=second"
 EFFECT = re.compile(r"^((supports|opposes) \d|0\.0)")
 
 
