@@ -260,8 +260,9 @@ class Measuring:
                 return None
             tokens = layer_pass.at(slice(-count, None))
             activations_RK, indices_RK = tokens.routing
-            ablated = [torch.isin(row_K, row_K.new_tensor(own)) for row_K, own in zip(indices_RK, experts, strict=True)]
-            removed_RO = tokens.contribution(Routing(activations_RK * torch.stack(ablated), indices_RK))
+            listed = [torch.tensor(own, dtype=indices_RK.dtype, device=indices_RK.device) for own in experts]
+            ablated_RK = torch.stack([torch.isin(*each) for each in zip(indices_RK, listed, strict=True)])
+            removed_RO = tokens.contribution(Routing(activations_RK * ablated_RK, indices_RK))
             return functional.pad(-removed_RO, (0, 0, layer_pass.x_STI.shape[1] - count, 0))
 
         first = min((layer for row in rows for layer, _, _ in row.experts), default=0)
