@@ -14,9 +14,10 @@ from mxd.trainer.utils.display import suggest
 RETIRED = {
     "gate": {"gate": "flat", "groups": None, "top_groups": None},
     "privacy": None,
-    "next_token_weight": 0.0,
 }
 """Settings of removed features in the files of earlier runs -> their value when the feature is off."""
+UNREAD = ("next_token_weight",)
+"""Settings of removed options in the files of earlier runs, which nothing reads once a run is trained."""
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _COUNT = re.compile(r"^(\d{1,16}(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
 
@@ -31,7 +32,11 @@ def without_retired(values: Any) -> Any:
     """Leave out the settings of removed features that are off. Those that are on are unknown settings."""
     if not isinstance(values, Mapping):
         return values
-    return {name: value for name, value in values.items() if name not in RETIRED or value != RETIRED[name]}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in UNREAD and (name not in RETIRED or value != RETIRED[name])
+    }
 
 
 Size = Annotated[int, Field(gt=0, lt=2**28)]

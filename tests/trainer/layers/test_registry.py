@@ -124,8 +124,8 @@ def test_files_of_earlier_versions_are_read_if_their_gate_is_flat(kind: type[Lay
     values: dict[str, Any] = random_layer().config.model_dump()
     if kind is TrainConfig:
         values = {"name": "x", "language_model": "y", "layer": 0, "text": {"dataset": "z"}, "tokens": 1}
-    read = kind.model_validate({**values, "gate": {"gate": "flat", "groups": None, "top_groups": None}})
-    assert read == kind.model_validate(values)
+    old = {"gate": {"gate": "flat", "groups": None, "top_groups": None}, "next_token_weight": 0.5}
+    assert kind.model_validate({**values, **old}) == kind.model_validate(values)
     with pytest.raises(ValidationError, match="gate"):
         kind.model_validate({**values, "gate": {"gate": "two-level", "groups": 8, "top_groups": 2}})
 
