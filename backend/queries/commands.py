@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config.base import RETIRED
+from mxd.trainer.config.base import RETIRED, UNREAD
 from mxd.trainer.config.training import OptimizerConfig, RegularizationConfig, TextConfig, TrainConfig
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
@@ -21,7 +21,7 @@ from mxd.trainer.storage.database.tables import (
 Settings = Mapping[str, Any]
 PARTS = ("text", "optimizer", "regularization", "experimental")
 """Groups of settings whose flags are not nested."""
-NO_FLAGS = ("language_model", "origin", "parents", "numbers", "candidates", "language_model_dtype", *RETIRED)
+NO_FLAGS = ("language_model", "origin", "parents", "numbers", "candidates", "language_model_dtype", *RETIRED, *UNREAD)
 """Settings that other arguments or other commands state."""
 OF_FINE_TUNING = (
     *("dataset", "column", "split", "context_length", "on_short_text", "tokens", "learning_rate", "warmup_ratio"),
