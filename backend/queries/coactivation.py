@@ -20,7 +20,8 @@ from mxd.trainer.utils.bootstrap import wilson_interval
 MIN_TOKENS = 2
 """Fewest shared tokens of coactivating experts."""
 MIN_EVENTS = 20
-"""Fewest active tokens from which a share is estimated. With 20, its 95 % interval is already up to 0.4 wide."""
+"""Active tokens below which an expert's shares and examples are anecdotes: with 20, the 95 % interval of a share is
+up to 0.4 wide."""
 TOKEN_IDS = np.dtype("<u4")
 
 Shift = Literal[-1, 0, 1]

@@ -1,5 +1,6 @@
 """Experts of a run by number: their rows and records, one expert in full, its effects and its matches in other runs."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
@@ -14,11 +15,13 @@ from mxd.backend.database.engine import among
 from mxd.backend.errors import ExpertNotFoundError
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, shown_labels
+from mxd.backend.queries.coactivation import MIN_EVENTS
 from mxd.backend.queries.runs import check_expert, find_index
 from mxd.backend.schemas import experts as bodies
 from mxd.trainer.analysis.labelling.matching import label_matches
 from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
 from mxd.trainer.config.analysis import RecurrenceConfig
+from mxd.trainer.inference.results import SMALL_KL, USUAL_STRENGTH
 from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.tables import (
@@ -195,6 +198,10 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
         recurrence=expert_recurrence(session, run, expert),
         ablation=expert_ablation(session, run, expert, vocabulary),
         random_expert=next(iter(random_experts(column_values(session, run, ExpertRecord.density), expert)), None),
+        few_tokens=record.active_tokens < MIN_EVENTS,
+        # Steerability is the KL at one unit, and the KL grows with the square of the strength.
+        small_below=math.sqrt(SMALL_KL / record.steerability) if record.steerability else None,
+        excessive_above=max(USUAL_STRENGTH, record.max_activation / record.p99) if record.p99 else None,
     )
 
 

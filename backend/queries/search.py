@@ -18,6 +18,7 @@ from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import StoredExample, among
 from mxd.backend.inference.run_loader import Vocabulary, fold
 from mxd.backend.queries.automatic_labels import FEATURES, is_inside_word, shown_labels
+from mxd.backend.queries.coactivation import MIN_EVENTS
 from mxd.backend.queries.examples import describe, stored_examples
 from mxd.backend.queries.expert_table import BrowsedRun, TokenIndex
 from mxd.backend.queries.experts import known, top_tokens
@@ -57,8 +58,6 @@ MAX_USERS = 10
 """Words on which more experts of 4,096 fire say little about any of them."""
 MIN_USER_SHARE = 0.02
 RELATED_WORDS = 40
-MIN_ACTIVE_TOKENS = 20
-"""Rarer experts fire on a word by chance."""
 MIN_RELATED_SCORE = 0.02
 LABEL_SHARE = 0.5
 """A related word in a label counts as the token that half of the expert's active tokens are."""
@@ -343,7 +342,8 @@ def related_hits(
     found = {
         expert: (score, _hit(browsed, expert, "related", None, (vocabulary.name(token), share), score))
         for expert, score, token, share in token_index.weighted_users(weights)
-        if score >= MIN_RELATED_SCORE and active[np.searchsorted(browsed.columns.expert, expert)] >= MIN_ACTIVE_TOKENS
+        # Rarer experts fire on a word by chance.
+        if score >= MIN_RELATED_SCORE and active[np.searchsorted(browsed.columns.expert, expert)] >= MIN_EVENTS
     }
     named: defaultdict[int, float] = defaultdict(float)
     for word, relation in related.items():

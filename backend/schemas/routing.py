@@ -197,6 +197,8 @@ class CircuitEffectsRequest(CircuitRequest):
     """The experts of a group are ablated jointly, each group in its own forward pass."""
     read: Annotated[tuple[AblatedExpert, ...], Field(max_length=1024)] = ()
     """Experts whose gate activations are read in each pass."""
+    controls: Annotated[tuple[AblatedExpert, ...], Field(max_length=64)] = ()
+    """Experts, each ablated by itself, with whose changes of the read activations those by the groups are compared."""
 
 
 RankBy = Literal["mass", "lift"]

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, computed_field, model_validator
 
 from mxd.backend.schemas.base import ErrorEvent, Schema, StepEvent
 from mxd.backend.schemas.routing import CircuitRequest, RoutedExpertInfo, RoutingRequest
@@ -12,6 +12,7 @@ from mxd.trainer.analysis.results import EditPrice, FoundExperts, TokenEffect
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.config.steering import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.inference.results import (
+    MAX_PERPLEXITY_RATIO,
     DoneEvent,
     StartEvent,
     SteeringFigures,
@@ -157,6 +158,12 @@ class ShowcaseText(Schema):
     """Perplexity of the text without edits, relative to the original text. Default: unknown."""
     price: EditPrice | None = None
     """Side effects. Default: unknown."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def is_fluent(self) -> bool:
+        """False if the perplexity is known to be too high for a fluent text."""
+        return self.perplexity_ratio is None or self.perplexity_ratio <= MAX_PERPLEXITY_RATIO
 
 
 class ShowcaseFile(Schema):

@@ -35,6 +35,7 @@ from mxd.trainer.analysis.indexing.build import layer_input, route_in_parts
 from mxd.trainer.analysis.indexing.examples import SelectedExamples, TopExamples
 from mxd.trainer.analysis.indexing.statistics import ExpertStatistics, Ints, active_pairs
 from mxd.trainer.analysis.results import (
+    MIN_DOCUMENTS,
     SIGNIFICANT_Q,
     ChanceLevel,
     Contrast,
@@ -204,8 +205,6 @@ def q_values(p_values: Floats) -> Floats:
     return result
 
 
-MIN_DOCUMENTS = 10
-"""Documents per text below which sequences are the unit."""
 MIN_UNITS = 2
 
 

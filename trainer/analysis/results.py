@@ -172,6 +172,13 @@ class FoundExperts(Documented):
     """Largest measured change first."""
 
 
+def stronger_than(own: float, others: Sequence[float]) -> tuple[int, int, bool]:
+    """Return how many others an effect exceeds, how many it has to, 95 %, and whether it does; false without others.
+    This rule says everywhere what is more than chance."""
+    weaker, needed = sum(each < own for each in others), math.ceil(0.95 * len(others))
+    return weaker, needed, 0 < needed <= weaker
+
+
 @dataclass(frozen=True)
 class Controls(Documented):
     """The largest changes of an expert beside those of random experts of similar density, in its place: on the same
@@ -194,11 +201,9 @@ class Controls(Documented):
 
     @classmethod
     def compare(cls, rises: Sequence[float], falls: Sequence[float], experts: Sequence[int]) -> Self:
-        """Compare the first rise with the others, those of ``experts``. This rule says everywhere what is more than
-        chance."""
+        """Compare the first rise with the others, those of ``experts``."""
         own, *others = rises
-        weaker, needed = sum(each < own for each in others), math.ceil(0.95 * len(others))
-        exceeded = 0 < needed <= weaker
+        weaker, needed, exceeded = stronger_than(own, others)
         sentence = f"stronger than {'' if exceeded else 'only '}{weaker} of {len(others)} random experts"
         rise, fall = (sorted(map(abs, each))[needed - 1] if others else 0.0 for each in (others, falls[1:]))
         return cls(tuple(experts), needed, weaker, exceeded, rise, -fall, sentence)
@@ -261,6 +266,8 @@ class ExpertMap(Documented):
 Unit = Literal["document", "sequence"]
 SIGNIFICANT_Q = 0.05
 """Q-value up to which an expert counts as telling the texts apart."""
+MIN_DOCUMENTS = 10
+"""Documents per text below which sequences are the unit."""
 FEW_DOCUMENTS = 30
 """Documents per text below which the test misses clear differences."""
 
@@ -387,9 +394,9 @@ class Contrast(ShortRepr):
         found, a, b = [], self.a.units, self.b.units
         if self.unit == "sequence":
             found.append(
-                "Not reliable: a text has fewer than 10 documents, so sequences are counted as independent. Those of "
-                "one document are not, so the test can find too many experts, which the control does not show. Use at "
-                "least 10 documents per text."
+                f"Not reliable: a text has fewer than {MIN_DOCUMENTS} documents, so sequences are counted as "
+                "independent. Those of one document are not, so the test can find too many experts, which the control "
+                f"does not show. Use at least {MIN_DOCUMENTS} documents per text."
             )
         elif min(a, b) < FEW_DOCUMENTS:
             found.append(

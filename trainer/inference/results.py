@@ -197,6 +197,11 @@ class TokenEvent(Documented):
 
 MAX_PERPLEXITY_RATIO = 2.0
 """Largest perplexity, relative to the baseline texts', at which a text still counts as fluent."""
+SMALL_KL = 0.04
+"""Mean KL divergence below which edits hardly change the predictions, in nats per token."""
+USUAL_STRENGTH = 4.0
+"""Strength of add and set that steering rarely exceeds. Above it, and above the expert's largest activation in the
+index, an edit may break the text."""
 REPEATED = 4
 """Tokens of the sequences whose repetition is counted."""
 MAX_REPEATED_SHARE = 1 / 3
@@ -219,6 +224,8 @@ class SteeringFigures(Documented):
     """Standard error of its natural logarithm over pairs of texts with one seed; null for a single pair."""
     flaws: tuple[str, ...]
     """Flaw of each steered text that is not fluent or repeats itself; empty for the others."""
+    is_small: bool = False
+    """True if the KL divergence is so small that the predictions hardly change."""
 
     @classmethod
     def of_tokens(cls, tokens: Iterable[TokenEvent]) -> Self | None:
@@ -232,14 +239,16 @@ class SteeringFigures(Documented):
             return None
         original, steered = ([token for text in each for token in text] for each in zip(*pairs, strict=True))
         baseline_loss, loss = (fmean(token.original_loss for token in each) for each in (original, steered))
+        kl = fmean(token.kl for token in steered)
         changes = [fmean(t.original_loss for t in new) - fmean(t.original_loss for t in old) for old, new in pairs]
         return cls(
             texts=len(pairs),
-            kl=fmean(token.kl for token in steered),
+            kl=kl,
             kl_error=_error([fmean(token.kl for token in text) for _, text in pairs]),
             perplexity_ratio=math.exp(min(loss - baseline_loss, 50.0)),
             perplexity_error=_error(changes),
             flaws=tuple(_flaw(old, new, baseline_loss) for old, new in pairs),
+            is_small=kl < SMALL_KL,
         )
 
 
@@ -448,9 +457,11 @@ class ConceptScore(Documented):
     """The same measure of the texts with the control expert edited instead."""
     standard_error: float
     """Standard error of the difference of both over the samples; 0 for a single sample."""
+    clear_from: float
+    """Score from which it clearly exceeds the control's: by at least two standard errors, and by at least 0.01 units of
+    activation or 0.01 of probability."""
     exceeds_control: bool
-    """True if it exceeds the control's by at least two standard errors, and by at least 0.01 units of activation or
-    0.01 of probability."""
+    """True if it reaches this score."""
 
 
 @dataclass(frozen=True)
@@ -525,6 +536,8 @@ class StrengthSweepDoneEvent(Documented):
     """True if more samples may suggest a strength, or a smaller one."""
     verdict: str
     """The strength to use and its rule, or why there is none, in a few sentences."""
+    limits: str
+    """Limits of a clear difference and of a fluent text, in two sentences."""
     promoted: tuple[str, ...]
     """Tokens that the expert alone promotes after the prompt, strongest first."""
     seconds: float

@@ -117,6 +117,11 @@ SMALLEST_DIFFERENCE = {"activation": 0.01, "promoted": 0.01}
 """Smallest difference of a concept score to the control's that counts as the concept: in units, or in probability."""
 STANDARD_ERRORS = 2
 """The same in standard errors of the difference."""
+LIMITS = (
+    f"A difference is clear from {100 * SMALLEST_DIFFERENCE['promoted']:g} percentage point (or "
+    f"{100 * SMALLEST_DIFFERENCE['activation']:g} % of p99) and {STANDARD_ERRORS} standard errors. A text is fluent up "
+    f"to perplexity × {MAX_PERPLEXITY_RATIO:g}."
+)
 NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "ablate": 0.0}
 """Strength at which an edit changes nothing (``set``: the weakest)."""
 
@@ -285,6 +290,7 @@ class StrengthSweep:
             suggested=suggested,
             is_unclear=is_unclear(points, suggested, self._mode),
             verdict=sweep_verdict(points, suggested, self._mode),
+            limits=LIMITS,
             promoted=tuple(self._promoted.values()),
             seconds=time.monotonic() - self._started,
         )
@@ -353,4 +359,4 @@ def _compared(measure: str, steered: Mapping[int, float], control: Mapping[int, 
     error = stdev(differences) / math.sqrt(len(pairs)) if len(pairs) > 1 else 0.0
     mean, control_mean = fmean(ours for ours, _ in pairs), fmean(theirs for _, theirs in pairs)
     required = max(SMALLEST_DIFFERENCE[measure], STANDARD_ERRORS * error)
-    return ConceptScore(mean, control_mean, error, mean - control_mean >= required)
+    return ConceptScore(mean, control_mean, error, control_mean + required, mean - control_mean >= required)

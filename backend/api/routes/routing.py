@@ -213,9 +213,9 @@ async def _circuit_answer(
 @router.post("/circuits/effects", response_model=tuple[GroupEffect, ...])
 async def circuit_effects(request: bodies.CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
     """Measured changes of the target, and of the experts that are read, when each group of experts is ablated."""
-    *groups, read = (
+    *groups, read, controls = (
         [ExpertAtToken(node.run, node.position, node.expert) for node in group]
-        for group in (*request.groups, request.read)
+        for group in (*request.groups, request.read, request.controls)
     )
     config = await circuit_config(services, request)
 
@@ -223,7 +223,7 @@ async def circuit_effects(request: bodies.CircuitEffectsRequest, services: Servi
         from mxd.trainer.analysis.circuits.checking import ablate
 
         ids = context.token_ids(config.prompt)
-        return ablate(context.language_model, context.runs, config, groups, read, context.callbacks, ids)
+        return ablate(context.language_model, context.runs, config, groups, read, context.callbacks, ids, controls)
 
     return json_response(await cancel_on_disconnect(http, services.inference.submit(request.runs, ablated)))
 

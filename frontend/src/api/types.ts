@@ -14,6 +14,7 @@ export type FigureName = FigureData["name"];
 export type RunRouting = Server.LayerRouting;
 export type RunStatus = Server.RunSummary["status"];
 export type SessionResult = Server.SessionResultInput;
+export type SteeringFigures = Server.SteeringFiguresInput;
 export type SimilarBy = Server.SimilarExperts["by"];
 export type SnapshotRequest =
   | Server.ExpertSnapshot

@@ -562,7 +562,7 @@ def test_activation_is_that_of_routing_the_text(world: World, run: Run) -> None:
 
 
 def point(strength: float, ratio: float, exceeds: bool) -> StrengthSweepPoint:
-    score, other = ConceptScore(0.0, 0.0, 0.0, exceeds), ConceptScore(0.0, 0.0, 0.0, False)
+    score, other = ConceptScore(0.0, 0.0, 0.0, 0.01, exceeds), ConceptScore(0.0, 0.0, 0.0, 0.01, False)
     return StrengthSweepPoint(strength, 0.0, ratio, ratio <= 3, "", "", other, score)
 
 
@@ -576,8 +576,8 @@ def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
 
 def test_a_large_difference_with_a_large_error_is_unclear() -> None:
     def at(strength: float, steered: float, error: float) -> StrengthSweepPoint:
-        none = ConceptScore(0.0, 0.0, 0.0, False)
-        score = ConceptScore(steered, 0.0, error, steered >= max(0.01, 2 * error))
+        none = ConceptScore(0.0, 0.0, 0.0, 0.01, False)
+        score = ConceptScore(steered, 0.0, error, max(0.01, 2 * error), steered >= max(0.01, 2 * error))
         return StrengthSweepPoint(strength, 0.0, 1.0, True, "", "", none, score)
 
     small, noisy, clear = at(1, 0.005, 0.01), at(2, 0.06, 0.04), at(3, 0.2, 0.04)
@@ -606,7 +606,7 @@ def test_texts_record_the_probability_of_watched_tokens(world: World, run: Run) 
 
 def test_the_verdict_names_the_rule_and_its_measure() -> None:
     def at(strength: float, ratio: float, steered: float) -> StrengthSweepPoint:
-        shown, none = ConceptScore(steered, 0.02, 0.01, True), ConceptScore(0.01, 0.01, 0.01, False)
+        shown, none = ConceptScore(steered, 0.02, 0.01, 0.04, True), ConceptScore(0.01, 0.01, 0.01, 0.03, False)
         return StrengthSweepPoint(strength, 0.0, ratio, ratio <= 3, "", "", none, shown)
 
     points = (at(2, 2, 0.07), at(4, 1.5, 0.15), at(8, 4, 0.3))

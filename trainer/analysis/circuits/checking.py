@@ -46,6 +46,7 @@ from mxd.trainer.analysis.effects import (
     gradients_of,
     layers_of,
 )
+from mxd.trainer.analysis.results import stronger_than
 from mxd.trainer.config.analysis import CircuitConfig, ContinuationTarget, Errors, ExpertTarget
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.kv_cache import variant_tokens
@@ -173,10 +174,12 @@ def ablate(
     read: Sequence[ExpertAtToken] = (),
     callbacks: Callbacks = NO_CALLBACKS,
     ids: Sequence[int] | None = None,
+    controls: Sequence[ExpertAtToken] = (),
 ) -> tuple[GroupEffect, ...]:
     """Measure the change of the target, and of the activations of the experts in ``read``, when each group is ablated.
 
-    The experts of a group are ablated jointly. ``ids``: as ``trace``.
+    The experts of a group are ablated jointly. The changes of activations are compared with those when each of
+    ``controls`` is ablated by itself. ``ids``: as ``trace``.
 
     Raises:
         TooLongError: as ``trace``.
@@ -185,7 +188,7 @@ def ablate(
     chosen = [runs] if isinstance(runs, Run) else list(runs)
     reading = read_circuit(language_model, chosen, config, ids)
     layers = {run.name: run.config.layer for run in chosen}
-    for expert in (*read, *(expert for group in groups for expert in group)):
+    for expert in (*read, *controls, *(expert for group in groups for expert in group)):
         if expert.run not in layers:
             raise UserError(f"Unknown run {expert.run!r}. The circuit has: {', '.join(layers)}.")
         if not 0 <= expert.position < len(reading.fed_ids):
@@ -195,12 +198,20 @@ def ablate(
     with float32_weights(language_model):
         places = [(layers[it.run], it.position, it.expert) for it in read]
         measuring = Measuring(reading, layers_of(language_model, chosen), config.errors, places)
-        rows = [Without(frozenset((layers[it.run], it.position, it.expert) for it in group)) for group in groups]
+        ablated = [*groups, *([control] for control in controls)]
+        rows = [Without(frozenset((layers[it.run], it.position, it.expert) for it in group)) for group in ablated]
         for row in rows:
             _check_active(measuring, row.experts)
         values = measuring.run([Without(), *rows], callbacks)
     changes = (values[1:] - values[0]).tolist()
-    return tuple(GroupEffect(target, tuple(rest[len(places) :])) for target, *rest in changes)
+    found = [(target, rest[len(places) :]) for target, *rest in changes]
+    others = [[abs(change) for change in activations] for _, activations in found[len(groups) :]]
+    effects = []
+    for target, activations in found[: len(groups)]:
+        compared = [stronger_than(abs(own), [row[i] for row in others]) for i, own in enumerate(activations)]
+        weaker, clear = tuple(weaker for weaker, *_ in compared), tuple(clear for *_, clear in compared)
+        effects.append(GroupEffect(target, tuple(activations), weaker, clear))
+    return tuple(effects)
 
 
 class Measuring:

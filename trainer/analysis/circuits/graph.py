@@ -88,6 +88,10 @@ class GroupEffect(Documented):
     """Change of the target."""
     activations: tuple[float, ...]
     """Change of the gate activation of each expert that is read."""
+    weaker: tuple[int, ...]
+    """For each of these, the number of controls that change it less."""
+    clear: tuple[bool, ...]
+    """True for each that changes clearly more than by the controls; false without controls."""
 
 
 @dataclass(frozen=True, slots=True)

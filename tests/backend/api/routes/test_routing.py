@@ -78,7 +78,11 @@ def test_effects_and_maps_equal_the_trainers(live_client: TestClient, trainer: T
 
 
 def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
-    ablation = client.get("/api/runs/first/experts/4").json()["ablation"]
+    detail = client.get("/api/runs/first/experts/4").json()
+    row, ablation = detail["row"], detail["ablation"]
+    assert detail["few_tokens"] == (row["active_tokens"] < 20)
+    assert detail["excessive_above"] == max(4, row["max_activation"] / row["p99"])
+    assert (detail["small_below"] is None) == (not row["steerability"])
     other = client.get(f"/api/runs/first/experts/{ablation['random_expert']}").json()["ablation"]
     assert ablation["random_expert"] == 5
     assert ablation["random_loss_increase"] == other["loss_increase"] == -0.01

@@ -299,6 +299,17 @@ def test_groups_are_ablated_jointly(world: World, runs: list[Run]) -> None:
             if (edge.source, edge.target) == (1, index):
                 assert change == pytest.approx(-(node.activation or 0) if left else of_edge, abs=2e-5)
     assert any(abs(change) > 1e-4 for change in measured[0].activations)
+    # Controls are ablated as the groups are, each by itself.
+    others = circuit.experts[1:]
+    own, *rest = ablate(world.language_model, runs, config, [[it] for it in circuit.experts], circuit.experts)
+    (compared,) = ablate(world.language_model, runs, config, [single], circuit.experts, controls=others)
+    sizes = [abs(change) for change in own.activations]
+    clear = [i for i, size in enumerate(sizes) if size > 1e-4]
+    for i in clear:
+        assert compared.weaker[i] == sum(abs(it.activations[i]) < sizes[i] for it in rest)
+        assert compared.clear[i] == (compared.weaker[i] >= 0.95 * len(others))
+    assert {compared.clear[i] for i in clear} == {True, False}
+    assert not any(own.clear)
 
 
 @pytest.mark.parametrize("errors", ["kept", "dropped"])

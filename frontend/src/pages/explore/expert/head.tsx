@@ -286,15 +286,12 @@ function LabelTrust({ row: { label, automatic }, label_matches: matches, label_e
   );
 }
 
-/** With fewer active tokens, shares and examples are anecdotes. The server gives no co-activation shares either. */
-const FEW_TOKENS = 20;
-
 /** On how many of the indexed tokens it fires. */
-function FiresOn({ row: { density, active_tokens: active } }: Pick<ExpertDetail, "row">) {
+function FiresOn({ row: { density, active_tokens: active }, few_tokens: isFew }: ExpertDetail) {
   return (
-    <li {...(active < FEW_TOKENS && { "data-trust": "low" })}>
+    <li {...(isFew && { "data-trust": "low" })}>
       <Term id="density">Fires on</Term> {formatPlural(active, "indexed token")}, {formatShare(density)} %
-      {active < FEW_TOKENS && ": too few to say what it responds to"}
+      {isFew && ": too few to say what it responds to"}
     </li>
   );
 }
@@ -306,7 +303,7 @@ function Trust(props: ExpertHeadProps) {
   return (
     <ul className="row wrap trust" aria-label="Reliability">
       <LabelTrust {...props.detail} />
-      {row.active_tokens > 0 && <FiresOn row={row} />}
+      {row.active_tokens > 0 && <FiresOn {...props.detail} />}
       {row.active_tokens > 0 && !isNamedByTokens(row) && (
         <li>
           <Term id="top_tokens">Most often on</Term>{" "}

@@ -6,7 +6,7 @@ import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
 import { expertQuery, topExamplesQuery } from "@/api/queries";
-import type { ExpertRow } from "@/api/types";
+import type { ExpertDetail, ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -39,7 +39,7 @@ import {
   withCondition,
 } from "@/lib/edits/edits";
 
-import { type Activity, describeStrength, editScale, hasNoEffect, isWarned } from "./edit-notes";
+import { type Activity, describeStrength, editScale, hasNoEffect } from "./edit-notes";
 
 interface ConditionProps {
   readonly condition: Condition;
@@ -251,7 +251,13 @@ interface RowProps {
 }
 
 /** Explains the strength, or why the edit has no effect here. */
-function Note({ edit, row, activity, isIndexed, onChange }: EditCardProps & RowProps) {
+function Note({
+  edit,
+  detail,
+  activity,
+  isIndexed,
+  onChange,
+}: EditCardProps & { readonly detail: ExpertDetail | null }) {
   const { mode, strength } = edit;
   if (hasNoEffect(edit, activity))
     return (
@@ -268,16 +274,17 @@ function Note({ edit, row, activity, isIndexed, onChange }: EditCardProps & RowP
         )}
       </p>
     );
+  const { text, isWarning } = describeStrength(mode, strength, detail);
   const description =
     mode === "ablate"
       ? "Ablated: its activation is 0 wherever the edit applies."
       : Math.abs(strength) === MAX_STRENGTH
         ? "Strengths are limited to −1,000 to 1,000."
-        : describeStrength(mode, strength, row);
+        : text;
   // Its line while the expert is loading.
   if (description === "")
-    return isIndexed && row === null && mode !== "scale" ? <p className="card-note">&nbsp;</p> : null;
-  return <p className={isWarned(mode, strength, row) ? "card-note warn" : "card-note"}>{description}</p>;
+    return isIndexed && detail === null && mode !== "scale" ? <p className="card-note">&nbsp;</p> : null;
+  return <p className={isWarning ? "card-note warn" : "card-note"}>{description}</p>;
 }
 
 function CardHead({ run, edit, row, onRemove }: EditCardProps & RowProps) {
@@ -349,7 +356,7 @@ export function EditCard(props: EditCardProps) {
         )}
       </div>
       {hasStrength(edit) && <StrengthSlider edit={edit} value={value} onDrag={dragged.drag} onChange={setStrength} />}
-      <Note {...props} edit={{ ...edit, strength: value }} row={row} />
+      <Note {...props} edit={{ ...edit, strength: value }} detail={data ?? null} />
       <EditCondition edit={edit} onChange={onChange} />
     </li>
   );

@@ -1,12 +1,17 @@
 import { describe, expect, it } from "vitest";
 
 import type { RoutingResponse, TokenEvent } from "@/api/types";
-import type { StrengthEdit } from "@/lib/edits/edits";
+import type { EditMode, StrengthEdit } from "@/lib/edits/edits";
 import { NO_GENERATION } from "./texts/generation";
 
-import { describeStrength, editScale, hasNoEffect, isExcessive, measureActivity } from "./edit-notes";
+import { describeStrength, editScale, hasNoEffect, measureActivity } from "./edit-notes";
 
-const STATISTICS = { max_activation: 5, p99: 4 };
+const COMPARED = {
+  row: { max_activation: 5, p99: 4, steerability: 0.002 },
+  small_below: null,
+  excessive_above: 4,
+};
+const described = (mode: EditMode, strength: number) => describeStrength(mode, strength, COMPARED);
 
 describe("the slider of an edit", () => {
   it("is neutral where the edit has no effect", () => {
@@ -19,34 +24,31 @@ describe("the slider of an edit", () => {
   });
 
   it("describes the strength as an activation", () => {
-    expect(describeStrength("add", 2.5, STATISTICS)).toBe(
-      "Adds 10.0 on each edited token (2.5 × p99). The largest in the index is 5.0.",
-    );
-    expect(describeStrength("add", -1, STATISTICS)).toBe(
+    expect(described("add", 2.5)).toEqual({
+      text: "Adds 10.0 on each edited token (2.5 × p99). The largest in the index is 5.0.",
+      isWarning: false,
+    });
+    expect(described("add", -1).text).toBe(
       "Subtracts 4.0 on each edited token (1.0 × p99). The largest in the index is 5.0.",
     );
-    expect(describeStrength("set", 0.5, STATISTICS)).toBe(
+    expect(described("set", 0.5).text).toBe(
       "Sets its activation to 2.0 on each edited token (0.5 × p99). The largest in the index is 5.0.",
     );
-    expect(describeStrength("add", 1.75, STATISTICS)).toContain("Adds 7.0 on each edited token (1.75 × ");
-    expect(describeStrength("scale", 4, STATISTICS)).toBe("");
-    expect(describeStrength("add", 4, null)).toBe("");
+    expect(described("add", 1.75).text).toContain("Adds 7.0 on each edited token (1.75 × ");
+    expect(described("scale", 8).text).toBe("");
+    expect(describeStrength("add", 4, null).text).toBe("");
   });
 
-  it("warns of an expert that hardly changes a text", () => {
-    const weak = { ...STATISTICS, steerability: 0.002 };
-    expect(describeStrength("add", 2, weak)).toMatch(/^Low steerability: about 0.008 nats per token/);
-    expect(describeStrength("add", 6, weak)).not.toContain("Low steerability");
-    expect(describeStrength("scale", 2, weak)).toBe("");
-  });
-
-  it("is excessive above the largest activation and the strengths common for steering", () => {
-    expect(isExcessive("add", 3, STATISTICS)).toBe(false);
-    expect(isExcessive("set", 6.1, STATISTICS)).toBe(true);
-    expect(isExcessive("add", 6.1, { ...STATISTICS, max_activation: 40 })).toBe(false);
-    expect(isExcessive("add", -8, STATISTICS)).toBe(false);
-    expect(isExcessive("scale", 8, STATISTICS)).toBe(false);
-    expect(describeStrength("add", 7, STATISTICS)).toContain("may break the text");
+  it("warns of strengths that hardly change a text, and of those that may break it", () => {
+    const weak = { ...COMPARED, small_below: 4.5 };
+    expect(describeStrength("add", -2, weak).text).toMatch(/^Low steerability: about 0.008 nats per token/);
+    expect(describeStrength("add", -4.5, weak).isWarning).toBe(false);
+    expect(describeStrength("add", 4.1, weak)).toMatchObject({
+      text: expect.stringContaining("may break the text") as string,
+      isWarning: true,
+    });
+    expect(described("add", 4).isWarning).toBe(false);
+    expect(described("add", -8).isWarning).toBe(false);
   });
 });
 

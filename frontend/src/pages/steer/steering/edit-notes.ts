@@ -1,6 +1,6 @@
 /** What a card says of its edit: the range of its slider, its strength, and whether it can have an effect. */
 
-import type { ExpertRow, RoutingResponse } from "@/api/types";
+import type { ExpertDetail, RoutingResponse } from "@/api/types";
 import type { SliderTick } from "@/components/ui/slider";
 import { type Edit, type EditMode, NEUTRAL_STRENGTH, strengthDigits, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
@@ -21,49 +21,27 @@ export function editScale({ mode, strength }: StrengthEdit) {
   return { min, max, step: 0.1, neutral, sign: SIGNS[mode], ticks };
 }
 
-/** Null without an index. */
-type Compared = Pick<ExpertRow, "max_activation" | "p99"> | null;
-
-/** Whether the strength is above those common for steering and, alone, above the largest activation in the index. */
-export function isExcessive(mode: EditMode, strength: number, statistics: Compared): boolean {
-  if (statistics === null || (mode !== "add" && mode !== "set") || strength <= USUAL_MAX[mode]) return false;
-  return strength * statistics.p99 > statistics.max_activation;
-}
-
-/** Mean KL below which edits hardly change the predictions, expected or measured, in nats per token. */
-export const SMALL_KL = 0.04;
-
-/** The KL that an added strength will cause, if that is little: steerability is the KL at one unit and grows with its square. */
-function smallKl(
-  mode: EditMode,
-  strength: number,
-  row: Partial<Pick<ExpertRow, "steerability">> | null,
-): number | null {
-  if (row?.steerability == null || (mode !== "add" && mode !== "set") || strength === 0) return null;
-  const kl = row.steerability * strength ** 2;
-  return kl < SMALL_KL ? kl : null;
-}
+/** The expert, with the strengths at which to expect little and too much of an edit; null without an index. */
+type Compared = Pick<ExpertDetail, "small_below" | "excessive_above"> & {
+  readonly row: Pick<ExpertDetail["row"], "max_activation" | "p99" | "steerability">;
+};
 
 /** The strength as an activation, compared with the expert's largest one in the index, and what to expect of it. */
-export function describeStrength(
-  mode: EditMode,
-  strength: number,
-  row: (Compared & Partial<Pick<ExpertRow, "steerability">>) | null,
-): string {
-  if (row === null || mode === "ablate" || mode === "scale" || !(row.p99 > 0)) return "";
+export function describeStrength(mode: EditMode, strength: number, compared: Compared | null) {
+  if (compared === null || mode === "ablate" || mode === "scale" || !(compared.row.p99 > 0))
+    return { text: "", isWarning: false };
+  const { row, small_below: small, excessive_above: excessive } = compared;
   const size = Math.abs(strength);
   const change = mode === "set" ? "Sets its activation to" : strength < 0 ? "Subtracts" : "Adds";
   const unit = `${formatFixed(size, strengthDigits(size))} × p99`;
-  const sentence = `${change} ${formatFixed(size * row.p99, 1)} on each edited token (${unit}). The largest in the index is ${formatFixed(row.max_activation, 1)}.`;
-  if (isExcessive(mode, strength, row)) return `${sentence} So strong an edit may break the text.`;
-  const kl = smallKl(mode, strength, row);
-  if (kl === null) return sentence;
-  return `Low steerability: about ${kl < 0.001 ? "0.001 or less" : Number(kl.toPrecision(1))} nats per token, so the predictions hardly change. ${sentence}`;
+  const text = `${change} ${formatFixed(size * row.p99, 1)} on each edited token (${unit}). The largest in the index is ${formatFixed(row.max_activation, 1)}.`;
+  if (excessive !== null && strength > excessive)
+    return { text: `${text} So strong an edit may break the text.`, isWarning: true };
+  if (small === null || size === 0 || size >= small) return { text, isWarning: false };
+  const kl = (row.steerability ?? 0) * size ** 2;
+  const expected = `Low steerability: about ${kl < 0.001 ? "0.001 or less" : Number(kl.toPrecision(1))} nats per token`;
+  return { text: `${expected}, so the predictions hardly change. ${text}`, isWarning: true };
 }
-
-/** Whether the card's sentence warns. */
-export const isWarned = (mode: EditMode, strength: number, row: ExpertRow | null): boolean =>
-  isExcessive(mode, strength, row) || smallKl(mode, strength, row) !== null;
 
 /** Number of tokens on which an expert is active. */
 export interface Activity {

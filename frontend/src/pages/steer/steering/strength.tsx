@@ -42,17 +42,14 @@ import { PromptHead } from "./prompt-head";
 import { useSavedSessions } from "./sessions";
 import { paramsToPrompt, requestEdits, STEERING_PARAMS } from "./steering-params";
 import {
-  clearFrom,
   describeSample,
   describeScore,
   formatShare,
   intervalOf,
   isEarly,
   editsAt,
-  MAX_PERPLEXITY,
   rowsSoFar,
   SAMPLES,
-  SMALLEST_DIFFERENCE,
   SWEEP_STRENGTHS,
   sweepKey,
   sweepRequest,
@@ -164,12 +161,12 @@ function ScoreBar({ score, largest }: ScoreBarProps) {
     <span className="sweep-score" title={describeScore(score)}>
       <span className="num">{formatShare(score.steered)}</span>
       <span className="sweep-bar" aria-hidden="true">
-        <s style={{ left: percent(score.control), width: percent(clearFrom(score) - score.control) }} />
+        <s style={{ left: percent(score.control), width: percent(score.clear_from - score.control) }} />
         <b style={{ left: percent(low), width: percent(high - low) }} />
         <i data-clear={score.exceeds_control || undefined} style={{ left: percent(score.steered) }} />
       </span>
       <span className="sr">
-        % (control {formatShare(score.control)} %, clear from {formatShare(clearFrom(score))} %)
+        % (control {formatShare(score.control)} %, clear from {formatShare(score.clear_from)} %)
       </span>
     </span>
   );
@@ -190,7 +187,7 @@ const ROOM = 1.05;
 
 /** The end of a measure's axis. */
 function axisEnd(rows: readonly SweepRowData[], measure: Measure): number {
-  const ends = rows.flatMap(({ [measure]: score }) => (score == null ? [] : [intervalOf(score)[1], clearFrom(score)]));
+  const ends = rows.flatMap(({ [measure]: score }) => (score == null ? [] : [intervalOf(score)[1], score.clear_from]));
   return ROOM * Math.max(SMALLEST_END, ...ends);
 }
 
@@ -315,11 +312,9 @@ function Sample({ result, run, request, samples }: SampleProps) {
       <Link className="link" to={pageLinks(run).expert(result.control)}>
         expert {result.control}
       </Link>
-      , a random expert of similar density. It ends where a difference is clear: from {100 * SMALLEST_DIFFERENCE}{" "}
-      percentage point (or {100 * SMALLEST_DIFFERENCE} % of p99) and two standard errors. Filled dots are beyond it, and
-      lines extend two standard errors of the difference to each side. {describeSample(request, samples)} The first text
-      per strength is shown, in grey if it is no longer fluent (perplexity above × {MAX_PERPLEXITY}). Tokens that the
-      expert promotes here:{" "}
+      , a random expert of similar density. It ends where a difference is clear. Filled dots are beyond it, and lines
+      extend two standard errors of the difference to each side. {describeSample(request, samples)} The first text per
+      strength is shown, in grey if it is no longer fluent. {result.limits} Tokens that the expert promotes here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { SteeringRequest, StrengthSweepText } from "@/api/types";
 
-import { clearFrom, describeSample, describeScore, editsAt, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
+import { describeSample, describeScore, editsAt, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
 
 const REQUEST = {
   prompt: "It",
@@ -14,7 +14,7 @@ const REQUEST = {
   sampling: { max_tokens: 64, samples: 1, seed: 5, stop: [] },
 } as unknown as SteeringRequest;
 const EDIT = { expert: 2, mode: "add", strength: 4 } as const;
-const SHOWN = { steered: 0.2, control: 0.02, standard_error: 0.03, exceeds_control: true };
+const SHOWN = { steered: 0.2, control: 0.02, standard_error: 0.03, clear_from: 0.08, exceeds_control: true };
 
 describe("a strength sweep", () => {
   it("is the same request, shortened, with one edit at every strength", () => {
@@ -56,7 +56,6 @@ describe("a strength sweep", () => {
 
   it("describes a score with the limit from which it is clear", () => {
     expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, clear from 8.0\u00a0%, difference +18.0 ± 6.0)");
-    expect(clearFrom({ ...SHOWN, standard_error: 0.001 })).toBe(0.03);
   });
 
   it("says how many texts and tokens were measured", () => {

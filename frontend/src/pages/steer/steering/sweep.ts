@@ -71,15 +71,8 @@ export function formatShare(share: number): string {
   return formatFixed(100 * share, share < 0.0995 ? 1 : 0);
 }
 
-/** Smallest difference that counts, as on the server: 1 % of p99, or 1 percentage point. */
-export const SMALLEST_DIFFERENCE = 0.01;
-
 /** Largest perplexity of a fluent text, relative to the baseline's, as on the server. */
 export const MAX_PERPLEXITY = 2;
-
-/** The score from which it is clearly above the control's: the rule by which a strength is suggested. */
-export const clearFrom = ({ control, standard_error: error }: ConceptScore) =>
-  control + Math.max(SMALLEST_DIFFERENCE, 2 * error);
 
 /** Two standard errors of the difference to each side of a score. */
 export const intervalOf = ({ steered, standard_error: error }: ConceptScore) =>
@@ -87,7 +80,7 @@ export const intervalOf = ({ steered, standard_error: error }: ConceptScore) =>
 
 /** `14 % (control 1.2 %, clear from 5.2 %, difference +13 ± 4)`: plus or minus two standard errors. */
 export function describeScore(score: ConceptScore): string {
-  const [steered, control, limit] = [score.steered, score.control, clearFrom(score)].map(formatShare);
+  const [steered, control, limit] = [score.steered, score.control, score.clear_from].map(formatShare);
   const difference = formatSigned(100 * (score.steered - score.control), 1);
   const interval = formatFixed(200 * score.standard_error, 1);
   return `${steered}\u00a0% (control ${control}\u00a0%, clear from ${limit}\u00a0%, difference ${difference} ± ${interval})`;

@@ -8,13 +8,13 @@ import {
   byEffect,
   CELL,
   cellWidth,
-  comparedWith,
   controlsOf,
   digitsFor,
   isRepeat,
   percentOf,
   readCells,
   strongestFed,
+  type TracedCell,
   traceLayers,
 } from "./trace-rows";
 
@@ -80,10 +80,13 @@ test("a cell feeds later layers on its own token and after it; small changes are
     { run: "early", layer: 0, position: 1, expert: 4 },
   ]);
   const early = { run: "early", position: 1, expert: 4 };
-  expect(strongestFed(cells, early, [-0.5, 9])).toMatchObject([{ run: "late", change: 0.5, share: 0.25 }]);
-  expect(strongestFed(cells, early, [0.001, 9])).toEqual([]);
-  expect(strongestFed(cells, { ...early, position: 2 }, [-0.5, 9])).toEqual([]);
-  expect(strongestFed(cells, { run: "late", position: 1, expert: 2 }, [-0.5, 9])).toEqual([]);
+  const fedBy = (cell: TracedCell, change: number) =>
+    strongestFed(cells, cell, { activations: [change, 9], weaker: [19, 0], clear: [true, false] });
+  const found = { run: "late", change: 0.5, share: 0.25, weaker: 19, isClear: true };
+  expect(fedBy(early, -0.5)).toMatchObject([found]);
+  expect(fedBy(early, 0.001)).toEqual([]);
+  expect(fedBy({ ...early, position: 2 }, -0.5)).toEqual([]);
+  expect(fedBy({ run: "late", position: 1, expert: 2 }, -0.5)).toEqual([]);
 });
 
 test.each([
@@ -141,12 +144,8 @@ test("once all effects are measured, the cells of a token show the expert with t
 
 test("a change is compared with that of other experts of the token", () => {
   const controls = controlsOf([EARLY, LATE], { run: "late", position: 1, expert: 2 });
-  expect(controls.map((group) => group.map(({ expert }) => expert))).toEqual([[9], [1], [3]]);
+  expect(controls.map(({ expert }) => expert)).toEqual([9, 1, 3]);
   expect(controlsOf([EARLY], { run: "early", position: 1, expert: 4 })).toEqual([]);
-  const others = Array.from({ length: 20 }, (_, i) => (i % 2 === 0 ? 1 : -1) * i);
-  expect(comparedWith(-18.5, others)).toEqual({ weaker: 19, isClear: true });
-  expect(comparedWith(17.5, others)).toEqual({ weaker: 18, isClear: false });
-  expect(comparedWith(1, []).isClear).toBe(false);
 });
 
 test("effects that rank have the digits at which they differ", () => {

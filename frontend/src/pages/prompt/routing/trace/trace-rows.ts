@@ -1,6 +1,6 @@
 /** A text through several layers: the strongest experts of each layer on each token. */
 
-import type { RunRouting, RunSummary } from "@/api/types";
+import type { GroupEffect, RunRouting, RunSummary } from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
 import { expertName } from "@/pages/prompt/expert-name";
 import {
@@ -114,6 +114,9 @@ export interface Fed extends ReadCell {
   readonly change: number;
   /** Relative to the cell's activation. */
   readonly share: number;
+  /** How many of the controls change it less, and whether these are enough. */
+  readonly weaker: number;
+  readonly isClear: boolean;
 }
 
 /** An expert on a token, and how much it raises the logit of the next token. */
@@ -150,12 +153,6 @@ export const byEffect = (
 export const digitsFor = (effects: readonly number[]) =>
   [2, 3].find((digits) => new Set(effects.map((one) => Math.abs(one).toFixed(digits))).size === effects.length) ?? 4;
 
-/** How many controls' changes are smaller than a change, and whether they are 95 %, the server's rule; none are not. */
-export function comparedWith(change: number, others: readonly number[]) {
-  const weaker = others.filter((other) => Math.abs(other) < Math.abs(change)).length;
-  return { weaker, isClear: weaker > 0 && weaker >= Math.ceil(0.95 * others.length) };
-}
-
 /** For example `7.6 %`, of the cell's activation. */
 export const percentOf = (share: number) =>
   `${formatFixed(100 * Math.abs(share), Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;
@@ -183,19 +180,21 @@ export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>
     .slice(0, MAX_READ);
 
 /**
- * The later cells, on the cell's token and those after it, with the largest relative changes. `changes`: of the read
- * cells' activations when the cell's expert is ablated.
+ * The later cells, on the cell's token and those after it, with the largest relative changes. `effect`: of ablating the
+ * cell's expert on the read cells.
  */
 export function strongestFed(
   cells: readonly ReadCell[],
   { run, position: from }: TracedCell,
-  changes: readonly number[],
+  { activations: changes, weaker, clear }: Omit<GroupEffect, "target">,
 ): readonly Fed[] {
   const own = cells.find((cell) => cell.run === run)?.layer ?? Infinity;
   const fed = cells
     .flatMap((cell, index): readonly Fed[] => {
       const change = -(changes[index] ?? 0);
-      return cell.layer > own && cell.position >= from ? [{ ...cell, change, share: change / cell.activation }] : [];
+      if (cell.layer <= own || cell.position < from) return [];
+      const compared = { weaker: weaker[index] ?? 0, isClear: clear[index] === true };
+      return [{ ...cell, change, share: change / cell.activation, ...compared }];
     })
     .sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
   const least = Math.max(MIN_SHARE, MIN_OF_LARGEST * Math.abs(fed[0]?.share ?? 0));
@@ -207,12 +206,11 @@ function expertsAt(routings: readonly RunRouting[], run: string, position: numbe
   return active.filter(({ activation }) => activation > 0).map((routed) => ({ run, position, ...routed }));
 }
 
-/** The strongest other experts of the cell's token, with which a change is compared, each by itself. */
+/** The strongest other experts of the cell's token, with whose changes its own are compared. */
 export const controlsOf = (routings: readonly RunRouting[], { run, position, expert }: TracedCell) =>
   expertsAt(routings, run, position)
     .filter((other) => other.expert !== expert)
-    .slice(0, MAX_CONTROLS)
-    .map((other) => [other]);
+    .slice(0, MAX_CONTROLS);
 
 /** What is ablated in a layer on a token: its experts together, then each by itself, those with the largest share. */
 export function ablationsOf(routings: readonly RunRouting[], run: string, position: number) {

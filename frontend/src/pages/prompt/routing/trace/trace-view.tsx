@@ -6,7 +6,7 @@ import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
 import { circuitEffectsQuery } from "@/api/queries";
-import type { GroupEffect, RunRouting, RunSummary } from "@/api/types";
+import type { CircuitEffectsRequest, GroupEffect, RunRouting, RunSummary } from "@/api/types";
 import { ActivationCell } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -28,7 +28,6 @@ import {
   ablationsOf,
   byEffect,
   cellKey,
-  comparedWith,
   controlsOf,
   digitsFor,
   percentOf,
@@ -57,34 +56,28 @@ type Groups = readonly (readonly TracedCell[])[];
 
 const nodeOf = ({ run, position, expert }: TracedCell) => ({ run, position, expert });
 
-/** Changes of the read cells, and of the logit of a position's next token, when each group is ablated by itself. */
-function changesQuery({ text, layers }: Traced, groups: Groups, read: readonly TracedCell[], position?: number) {
-  const request = {
-    ...{ text, position: position ?? null, runs: layers.map(({ run }) => run) },
-    groups: groups.map((group) => group.map(nodeOf)),
-    read: read.map(nodeOf),
-  };
-  return circuitEffectsQuery(groups.length === 0 ? null : request);
+/** Effects when each group of experts is ablated by itself, and what is read or compared. */
+function effectsQuery({ text, layers }: Traced, groups: Groups, more: Partial<CircuitEffectsRequest>) {
+  const runs = layers.map(({ run }) => run);
+  return circuitEffectsQuery(
+    groups.length === 0 ? null : { text, runs, groups: groups.map((group) => group.map(nodeOf)), ...more },
+  );
 }
 
-/** The chosen cell, the later cells that it clearly feeds, and the one that it changes most. */
+/** The chosen cell, and the later cells that it feeds, beside other experts of its token. */
 function useFeeds(traced: Traced, chosen: TracedCell | null) {
   const cells = useMemo(() => readCells(traced.layers), [traced]);
   const cell = cells.find((one) => chosen !== null && cellKey(one) === cellKey(chosen)) ?? null;
-  const { data, error } = useQuery(changesQuery(traced, cell === null ? [] : [[cell]], cells));
-  const changes = data?.[0]?.activations;
-  const fed = useMemo(
-    () => (cell === null || changes === undefined ? [] : strongestFed(cells, cell, changes)),
-    [cells, cell, changes],
+  const controls = cell === null ? [] : controlsOf(traced.routings, cell);
+  const { data, error } = useQuery(
+    effectsQuery(traced, cell === null ? [] : [[cell]], { read: cells.map(nodeOf), controls: controls.map(nodeOf) }),
   );
-  const groups = cell === null || fed.length === 0 ? [] : controlsOf(traced.routings, cell);
-  const { data: others = groups.length > 0 ? undefined : [] } = useQuery(changesQuery(traced, groups, fed));
-  const told = useMemo(() => {
-    const changesBy = (i: number) => others?.map(({ activations }) => activations[i] ?? 0) ?? [];
-    return fed.map((one, i) => ({ ...one, ...comparedWith(one.change, changesBy(i)) }));
-  }, [fed, others]);
-  const isMeasured = cell === null || (changes !== undefined && others !== undefined);
-  return { cell, fed: isMeasured ? told : undefined, numOthers: groups.length, error };
+  const effect = data?.[0];
+  const fed = useMemo(() => {
+    if (cell === null) return [];
+    return effect && strongestFed(cells, cell, effect);
+  }, [cells, cell, effect]);
+  return { cell, fed, numOthers: controls.length, error };
 }
 
 /** Effects of each layer's experts on a token; without the layers that are not measured yet, the last one first. */
@@ -113,7 +106,7 @@ function useRaisers(traced: Traced, position: number) {
     },
     [layers, groups, position],
   );
-  return useQueries({ queries: groups.map((ablated) => changesQuery(traced, ablated, [], position)), combine });
+  return useQueries({ queries: groups.map((ablated) => effectsQuery(traced, ablated, { position })), combine });
 }
 
 const MAX_RANKED = 3;

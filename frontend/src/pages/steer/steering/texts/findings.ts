@@ -2,7 +2,6 @@
 
 import type { EditPrice, SteeringFigures } from "@/api/types";
 import { formatFixed, formatPlural } from "@/lib/text/format";
-import { SMALL_KL } from "@/pages/steer/steering/edit-notes";
 
 import { changedWords, type Control, earlyEnd, type Generation, meanKl } from "./generation";
 
@@ -33,7 +32,7 @@ export function describeEffect(generation: Generation, control: Control | null):
   const parts = [`${formatFixed(kl, 2)}${interval(figures?.kl_error)}`];
   if (other !== null) parts.push(`random expert ${formatFixed(other.kl, 2)}${interval(other.kl_error)}`);
   if (other !== null && kl <= other.kl) parts.push("no more than the random expert");
-  else if (control !== null && kl < SMALL_KL) parts.push("a small effect");
+  else if (control !== null && figures?.is_small === true) parts.push("a small effect");
   const sample = figures === null ? "" : `; ${describePerplexity(figures)}, ${formatPlural(figures.texts, "text")}`;
   return parts.join(", ") + sample + earlyEnd(generation);
 }
