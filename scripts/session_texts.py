@@ -2,7 +2,8 @@
 
     python scripts/session_texts.py http://127.0.0.1:8000 data/demo
 
-Generates them on a running ``mxd demo`` and writes ``session_texts.json`` (run -> session -> text and result).
+Generates them on a running ``mxd demo`` and writes ``session_texts.json`` (run -> session -> text and result). Adds
+what the file lacks; delete a session from it to generate its texts again.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ def main() -> None:
     parser.add_argument("url", help="address of the running demo")
     parser.add_argument("data", type=Path)
     words = parser.parse_args()
-    shipped: dict[str, dict[str, Any]] = {}
+    file = words.data / "session_texts.json"
+    shipped: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.exists() else {}
     for run, sessions in json.loads((words.data / "sessions.json").read_text("utf-8")).items():
-        shipped[run] = {}
         for name, steering in sessions.items():
-            shipped[run][name] = generated(f"{words.url}/api/runs/{run}/steering", steering)
-            print(f"{run}, {name}: {shipped[run][name]['text']!r}", file=sys.stderr)
-    content = json.dumps(shipped, ensure_ascii=False, separators=(",", ":"))
-    # A line per session, so that a change of one is readable.
-    (words.data / "session_texts.json").write_text(content.replace('},"', '},\n"') + "\n", "utf-8")
+            url = f"{words.url}/api/runs/{run}"
+            known = shipped.setdefault(run, {}).get(name) or generated(f"{url}/steering", steering)
+            if "turns" not in steering and "control" not in known["result"]:
+                known["result"] |= controlled(url, steering)
+            shipped[run][name] = known
+            print(f"{run}, {name}: {known['text']!r}", file=sys.stderr)
+            content = json.dumps(shipped, ensure_ascii=False, separators=(",", ":"))
+            # A line per session, so that a change of one is readable.
+            file.write_text(content.replace('},"', '},\n"') + "\n", "utf-8")
 
 
 def generated(url: str, steering: dict[str, Any]) -> dict[str, Any]:
@@ -48,6 +53,20 @@ def generated(url: str, steering: dict[str, Any]) -> dict[str, Any]:
         "text": text if len(text) <= LENGTH else text[:LENGTH].rsplit(" ", 1)[0],
         "result": {**texts, "kl_nats": round(kl, 4), "price": rounded(price)},
     }
+
+
+def controlled(url: str, steering: dict[str, Any]) -> dict[str, Any]:
+    """Return the text with the same edits of random experts of similar density, and these edits."""
+    edits = [edit | {"expert": random_expert(url, edit["expert"])} for edit in steering["edits"]]
+    events = streamed(f"{url}/steering", steering | {"edits": edits})
+    return {"control": [shown_tokens(events, "steered", is_chat=False)], "control_edits": edits}
+
+
+def random_expert(url: str, expert: int) -> int:
+    """Return the expert with which the dashboard compares another one."""
+    with urlopen(f"{url}/experts/{expert}") as answer:
+        found: int = json.load(answer)["random_expert"]
+    return found
 
 
 def streamed(url: str, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,7 @@ from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.utils.files import disk_errors
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
     from transformers import PreTrainedTokenizerBase
 
 
@@ -142,16 +144,21 @@ def _fill_session_texts(url: str, folder: Path) -> None:
     file = folder / "session_texts.json"
     if not file.is_file():
         return
+    texts: dict[str, dict[str, dict[str, Any]]] = json.loads(file.read_text("utf-8"))
+    shipped: dict[str, dict[str, dict[str, Any]]] = json.loads((folder / "sessions.json").read_text("utf-8"))
+
+    def lacking(session: Session) -> Iterator[tuple[SessionRecord, dict[str, Any]]]:
+        for record in session.scalars(select(SessionRecord)):
+            found = texts.get(record.run, {}).get(record.name)
+            if found and not found["result"].keys() <= (record.result or {}).keys():
+                yield record, found
+
     with opened(url) as engine:
         with reading(engine) as session:
-            if all((result or {}).get("price") for result in session.scalars(select(SessionRecord.result))):
+            if not any(lacking(session)):
                 return
-        texts: dict[str, dict[str, dict[str, Any]]] = json.loads(file.read_text("utf-8"))
-        shipped: dict[str, dict[str, dict[str, Any]]] = json.loads((folder / "sessions.json").read_text("utf-8"))
         with writing(engine) as session:
-            for record in session.scalars(select(SessionRecord)):
-                if not (found := texts.get(record.run, {}).get(record.name)):
-                    continue
+            for record, found in list(lacking(session)):
                 new = shipped[record.run][record.name]
                 if record.result is None:
                     record.text, record.result = found["text"], found["result"]
@@ -159,7 +166,7 @@ def _fill_session_texts(url: str, folder: Path) -> None:
                     config = SteeringConfig.model_validate({"prompt": "", "edits": new["edits"]})
                     record.units = json_units(edit_units(config, record.run, lambda _: {}, session))
                 elif record.steering["edits"] == new["edits"]:
-                    record.result = {**record.result, "price": found["result"].get("price")}
+                    record.result = found["result"] | record.result
 
 
 def check_demo(folder: Path) -> None:

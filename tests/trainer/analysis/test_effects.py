@@ -519,5 +519,6 @@ def test_a_price_has_a_verdict(kl: float, ability: float, costly: bool, verdict:
     assert sent["verdict"] == price.verdict
     assert TypeAdapter(EditPrice).validate_python(sent) == price  # a page saves it with a session
     interval = 2 * math.hypot(0.02 / kl, 0.02 / 0.1) * kl / 0.1
-    points = f"{signed(100 * ability - 90, 1)} ± 2.0"
-    assert price.figures == f"KL {kl / 0.1:.1f} ± {interval:.1f} × random, ability {points} points"
+    points = f"{signed(100 * ability - 90, 1)} ± 2.0 points (random 0.0)"
+    figures = f"KL {kl / 0.1:.1f} ± {interval:.1f} × random, ability {points}"
+    assert price.figures.replace("\N{NO-BREAK SPACE}", " ") == figures

@@ -137,8 +137,8 @@ export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, 
 export const isNeutral = ({ mode, strength }: Edit): boolean =>
   (mode === "scale" || mode === "add") && strength === NEUTRAL_STRENGTH[mode];
 
-/** Initial strength per mode: the strongest usual activation, because stronger edits cost more than they show. */
-export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 1, set: 1, ablate: 1 };
+/** Initial strength per mode. At one unit of p99, most experts hardly change a text; at two, KL is four times as large. */
+export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 2, set: 2, ablate: 1 };
 
 /** The default edit of an expert. Adding works on any prompt; scaling only has an effect where the expert is active. */
 export function newEdit(expert: number, run?: string, strength: number = INITIAL_STRENGTH.add): Edit {

@@ -31,7 +31,7 @@ import { numberParam, textParam, useUrlState } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/stores";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
@@ -107,9 +107,10 @@ function piecesOf(generation: Generation, variant: Variant): readonly Piece[] {
   return pieces.filter((_, i) => tokens[i]?.reason !== "end-of-text");
 }
 
-/** What experts can do and features cannot. */
-function Why() {
+/** What experts can do and features cannot, and how much of it the shown one does. */
+function Why({ run, expert }: { readonly run: string; readonly expert: number }) {
   const compared = useComparedLinks();
+  const { data } = useQuery(expertQuery(run, expert));
   return (
     <p className="hero-why">
       <b>Why experts and not features?</b> A transcoder feature writes one fixed direction; each expert of an{" "}
@@ -117,7 +118,15 @@ function Why() {
       <a className="link" href={PAPER_URL}>
         linear map of its own
       </a>
-      , so what it writes can depend on the token.{" "}
+      , so what it writes can depend on the token
+      {data?.ablation != null && (
+        <>
+          {" "}
+          (<Term id="input_dependence">input dependence</Term> of expert {expert}:{" "}
+          {formatPercent(data.ablation.input_dependence, 0)}&nbsp;%)
+        </>
+      )}
+      .{" "}
       <Link className="link" to={compared.page("evaluate")}>
         What that costs, and where a transcoder is better.
       </Link>
@@ -138,12 +147,11 @@ interface HeroTextsProps extends ReturnType<typeof useTexts>, Pick<HeroProps, "c
 const Cut = ({ text }: { readonly text: string }) =>
   /[^.!?”"\s]\s*$/.test(text) ? <span className="dim">…</span> : null;
 
-function SteeredText({ prompt, generation, stop, strength, stored }: HeroTextsProps) {
+function SteeredText({ prompt, generation, stop, strength }: HeroTextsProps) {
   const pieces = useMemo(() => piecesOf(generation, strength === 0 ? "baseline" : "steered"), [generation, strength]);
   const isBusy = isRunning(generation);
   const { failure } = generation;
   const { data: health } = useQuery(healthQuery);
-  const perplexity = stored?.perplexity_ratio ?? 1;
   // A tooltip goes with its text.
   useEffect(() => hideTip, [pieces]);
   return (
@@ -151,9 +159,6 @@ function SteeredText({ prompt, generation, stop, strength, stored }: HeroTextsPr
       <h2>
         {strength === 0 ? "No change" : `Steered, +${formatFixed(strength, 2)} × `}
         {strength > 0 && <Term id="p99">p99</Term>}
-        {perplexity > MAX_PERPLEXITY && (
-          <span className="bad"> Too strong: perplexity × {formatFixed(perplexity, 1)}, no longer fluent</span>
-        )}
       </h2>
       {failure !== null && <p role="alert">{failure}</p>}
       {(failure === null || pieces.length > 0) && <span className="dim">{prompt}</span>}
@@ -244,12 +249,33 @@ function useHero({ run, request, edits, texts, controls = [] }: HeroProps) {
   const stops = texts.flatMap((text) => (text.strength > 0 ? [text.strength] : []));
   return {
     texts: { ...generated, prompt, strength, stored, controls, isOutdated: draft !== prompt },
-    price: at?.price && `Side effects at +${at.strength} on other texts: ${at.price.figures}`,
+    at,
     slider,
     draft: { text: draft, setText: setDraft, commit: submit },
     shownEdits,
     stops: stops[0] ? stops : [initial, NO_TEXTS_END],
   };
+}
+
+interface PriceProps {
+  readonly at: ShowcaseText | undefined;
+  /** Of the shown text, relative to the original one. */
+  readonly perplexity: number | null;
+}
+
+/** What a strength costs: fluency of the shown text, and side effects. */
+function Price({ at, perplexity }: PriceProps) {
+  return (
+    <p className="dim hero-price">
+      {perplexity !== null && (
+        <span className={perplexity > MAX_PERPLEXITY ? "bad" : ""}>
+          <Term id="perplexity_ratio">Perplexity</Term> × {formatFixed(perplexity, 1)} (fluent up to {MAX_PERPLEXITY}
+          );{" "}
+        </span>
+      )}
+      {at?.price && `side effects on other texts: ${at.price.figures}`}
+    </p>
+  );
 }
 
 /** The text without edits, which is there at every strength, or that of a random expert, beside the steered one. */
@@ -314,7 +340,7 @@ function HeroLegend({ run, children }: { readonly run: string; readonly children
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
   const { run, edits } = props;
-  const { texts, price, slider, draft, shownEdits, stops } = useHero(props);
+  const { texts, at, slider, draft, shownEdits, stops } = useHero(props);
   return (
     <section className="hero" aria-label="Steering a text">
       <HeroHead {...props} />
@@ -352,7 +378,7 @@ function Hero(props: HeroProps) {
             onChange={slider.drag}
             onChangeEnd={slider.commit}
           />
-          <p className="dim hero-price">{price}</p>
+          {props.texts.length > 0 && <Price at={at} perplexity={texts.stored?.perplexity_ratio ?? null} />}
         </div>
         <HeroTexts {...texts} />
         <HeroLegend run={run.name}>
@@ -363,7 +389,7 @@ function Hero(props: HeroProps) {
             Open in Steer
           </LinkButton>
         </HeroLegend>
-        <Why />
+        {edits[0] !== undefined && <Why run={run.name} expert={edits[0].expert} />}
       </div>
     </section>
   );

@@ -251,8 +251,8 @@ function EmptyPrompt({ run, isTyped, onChoose }: EmptyPromptProps) {
   return (
     <div className="steering-empty">
       <EmptyState title={isTyped ? "Press Generate to continue the prompt" : "Type a prompt to continue"}>
-        It is continued twice with the same random numbers: by the original model, and with the experts of the tray
-        turned up or down.
+        It is continued with the same random numbers by the original model, with the experts of the tray turned up or
+        down, and with random experts in their place.
       </EmptyState>
       <Gallery run={run} most={6}>
         {run.indexed_tokens !== null && (

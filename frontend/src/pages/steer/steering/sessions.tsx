@@ -350,9 +350,6 @@ export function OpenedSession({ run, state }: OpenedProps) {
               {sentence}
             </span>
           ))}
-          <CopyButton size="small" variant="ghost" icon="link" text={() => fullUrl(data.id)}>
-            Copy link
-          </CopyButton>
         </>
       )}
       <GhostButton

@@ -347,7 +347,7 @@ interface VerdictProps {
 function Verdict({ sweep: { result, progress }, suggested, row, price }: VerdictProps) {
   if (suggested === null || row?.promoted == null) {
     const soFar = isEarly(progress ?? {})
-      ? "A suggestion follows with half of the tokens"
+      ? "A suggestion comes once half of the tokens are generated"
       : "None of the strengths stands out so far";
     return (
       <>
@@ -402,7 +402,7 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
             price={costs === null ? undefined : (costs.prices[index] ?? null)}
           />
           <p className="dim">
-            Click a strength to put it into the tray.
+            Press a strength to put it into the tray.
             {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
           </p>
         </div>

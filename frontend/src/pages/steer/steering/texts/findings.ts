@@ -5,13 +5,11 @@ import { formatFixed, formatPlural } from "@/lib/text/format";
 
 import { changedWords, type Control, earlyEnd, type Generation, meanKl } from "./generation";
 
-const quoted = (words: readonly string[]) => words.map((word) => `“${word}”`).join(", ");
-
 /** The words that the edits gained, and what they lost; null without any gain. */
 export function describeWords({ steered, baseline }: Generation) {
   const [gained, lost] = [changedWords(steered, 1), changedWords(baseline, -1).slice(0, 1)];
   if (gained.length === 0) return null;
-  return { gained: quoted(gained), lost: lost.length === 0 ? "" : `, ${quoted(lost)} lost` };
+  return { gained: gained.join(", "), lost: lost.map((word) => `, ${word} lost`).join("") };
 }
 
 /** Plus or minus two standard errors, which a single text does not have. */

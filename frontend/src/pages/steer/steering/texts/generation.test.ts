@@ -68,22 +68,22 @@ describe("a generation", () => {
     expect(meanKl(NO_GENERATION.steered)).toBeNull();
   });
 
-  it("tells the whole words that the edits raised or lowered most, and no stop words", () => {
+  it("tells the words and signs that the edits raised or lowered most, and how often", () => {
     const words = [
       [" boy", 2],
       [" gre", 9],
       ["w", 9],
-      [" as", 3],
-      [" Child", 4],
-      [",", 5],
+      [" Child", 3],
+      ["%", 5],
+      [" child", 1],
       [" saw", 0.5],
-      [" was", 8],
+      [" say", 1.4],
       [" war", -2],
-      [" boy", 1],
     ] as const;
     const tokens = words.map(([text, value], i) => token("steered", i, text, { delta_log_probability: value }));
     const { steered } = reduceEvents(NO_GENERATION, tokens, 1);
-    expect([changedWords(steered, 1), changedWords(steered, -1)]).toEqual([["child", "boy"], ["war"]]);
+    const found = [changedWords(steered, 1), changedWords(steered, -1)];
+    expect(found).toEqual([["“%”", "“child” × 2", "“boy”"], ["“war”"]]);
   });
 
   it("does not copy a variant without new tokens", () => {

@@ -219,32 +219,30 @@ export function meanKl({ continuations, storedKl = null }: VariantText): number 
 }
 
 const MAX_WORDS = 3;
-/** Words of fewer letters tell little. */
-const WORD = /^ \p{L}{3,}$/u;
-/** Words that continue most texts, whatever they are about. */
-const STOP_WORDS = new Set(
-  (
-    "about after all also and are because been before being but can could did does for from had has have having he her " +
-    "here him his how into its just may might must not now one only out over own said she should some such than that " +
-    "the their them then there these they this those through too until upon very was were what when where which while " +
-    "who will with would you your"
-  ).split(" "),
-);
+/** The smallest change that counts, in nats; and in total, as a share of the largest. */
+const MIN_CHANGE = 1;
+const MIN_SHARE = 0.3;
 
-/** The whole words of a text whose log-probability the edits raised (1) or lowered (-1) most, by 1 nat or more. */
+/** Whether a token continues the word of the one before. */
+const continues = (before = "", after = "") => /[\p{L}’']$/u.test(before) && /^[\p{L}’']/u.test(after);
+
+/** The words and signs of a text whose log-probability the edits raised (1) or lowered (-1) most, as often as they did. */
 export function changedWords({ continuations }: VariantText, sign: 1 | -1): readonly string[] {
-  const totals = new Map<string, number>();
+  const totals = new Map<string, { word: string; total: number; times: number }>();
   for (const { pieces } of continuations)
     for (const [i, { text, value }] of pieces.entries()) {
       const word = text.trim().toLowerCase();
       const change = sign * (value ?? 0);
-      const isWhole = WORD.test(text) && !/^[\p{L}’']/u.test(pieces[i + 1]?.text ?? "");
-      if (isWhole && change >= 1 && !STOP_WORDS.has(word)) totals.set(word, (totals.get(word) ?? 0) + change);
+      const isPart = continues(pieces[i - 1]?.text, text) || continues(text, pieces[i + 1]?.text);
+      if (word === "" || isPart || change < MIN_CHANGE) continue;
+      const { total, times } = totals.get(word) ?? { total: 0, times: 0 };
+      totals.set(word, { word, total: total + change, times: times + 1 });
     }
-  return [...totals]
-    .sort(([, a], [, b]) => b - a)
+  const sorted = [...totals.values()].sort((a, b) => b.total - a.total);
+  return sorted
+    .filter(({ total }) => total >= MIN_SHARE * (sorted[0]?.total ?? 0))
     .slice(0, MAX_WORDS)
-    .map(([word]) => word);
+    .map(({ word, times }) => `“${word}”${times > 1 ? ` × ${times}` : ""}`);
 }
 
 /** The text without its end-of-text token. */

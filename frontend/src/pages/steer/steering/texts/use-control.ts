@@ -55,14 +55,16 @@ export function useControl(run: RunSummary, edits: readonly Edit[], request: Ste
     if (isSamePrompt) stop();
     else clear();
   };
-  const { control, control_edits: controlEdits = [] } = main.stored ?? {};
-  if (control != null) {
-    const texts = storedGeneration({ baseline: [], steered: control });
-    return { control: { edits: requestEdits(controlEdits), generation: texts }, isPending: false, end };
+  const { control: kept, control_edits: keptEdits = [] } = main.stored ?? {};
+  if (kept != null) {
+    const texts = storedGeneration({ baseline: [], steered: kept });
+    return { control: { edits: requestEdits(keptEdits), generation: texts }, isPending: false, end };
   }
   const isOutdated = generation.isOutdated || isRunning(main.generation);
-  const found: Control | null = others && { edits: others, generation: { ...generation, isOutdated } };
+  // A session that was saved without a control has none until its texts are generated again.
+  const isShown = others !== null && (main.stored === null || generation.status !== "idle");
+  const control: Control | null = isShown ? { edits: others, generation: { ...generation, isOutdated } } : null;
   /** Whether its texts are still to come: side effects are measured after them, so that they need not wait. */
-  const isPending = others !== null && (generation.status === "idle" || isRunning(generation));
-  return { control: found, isPending, end };
+  const isPending = isShown && (generation.status === "idle" || isRunning(generation));
+  return { control, isPending, end };
 }
