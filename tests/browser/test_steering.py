@@ -326,8 +326,8 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     expect(card(other, ANSWERING).get_by_role("slider")).to_have_value("4")
     assert texts(other) == written
     other.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error()); }")
-    banner.get_by_role("button", name="Copy link").click()
-    expect(other.get_by_role("textbox", name="Text to copy")).to_have_value(re.compile(rf"{short}$"))
+    other.get_by_role("button", name="Copy link").click()
+    expect(other.get_by_role("textbox", name="Text to copy")).to_have_value(re.compile(f"session={short[3:]}$"))
     other.keyboard.press("Escape")
     other.get_by_role("link", name="Sessions", exact=True).click()
     listed = other.get_by_role("region", name="Saved sessions")
@@ -370,7 +370,7 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
         stop.click()
     sweep.get_by_role("button", name="Measure all side effects").click()
     first = sweep.get_by_role("row").nth(2).get_by_role("cell").last
-    expect(first).to_contain_text(re.compile(r"KL [\d.]+ ± [\d.]+ × random, ability"), timeout=90_000)
+    expect(first).to_contain_text(re.compile(r"KL\s[\d.]+\s±\s[\d.]+\s×\srandom, ability"), timeout=90_000)
     stop.click()
     expect(sweep.get_by_role("row").nth(1).get_by_role("cell").last).to_have_text("none")
     steered = row.get_by_role("cell").first.inner_text()

@@ -117,11 +117,11 @@ class EditPrice(Documented):
         """KL divergence relative to random experts, and change of ability beside theirs, with two standard errors."""
         relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
         interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
-        kl = f"KL {self._times_random} ± {interval:.1f} × random"
-        points = f"ability {signed(-100 * self._lost, 1)} ± {200 * self.ability_error:.1f} points"
         random = signed(100 * (self.random_ability.all - self.original_ability.all), 1)
-        # Lines break between the figures only.
-        return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in (kl, points)) + f" (random {random})"
+        points = f"{signed(-100 * self._lost, 1)} ± {200 * self.ability_error:.1f} points (random {random})"
+        kl = f"KL {self._times_random} ± {interval:.1f} × random"
+        # Lines break between both only.
+        return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in (kl, f"ability {points}"))
 
     @computed_field  # type: ignore[prop-decorator]
     @property
