@@ -48,7 +48,7 @@ export default defineConfig({
         // Modules that several pages share are one chunk: forty requests for small ones delay the first content.
         codeSplitting: {
           groups: [
-            { name: "shared", test: /src\/(api|lib(?!\/text\/glossary))\//, minShareCount: 3 },
+            { name: "shared", test: /src\/(api|lib)\//, minShareCount: 3 },
             { name: "figures", test: /src\/components\//, minShareCount: 5 },
           ],
         },

@@ -168,7 +168,7 @@ FAITHFULNESS = _section(
                 "loss_increase",
                 "Loss increase",
                 "nats",
-                "rise of the next-token loss when the run replaces the MLP, in nats per token",
+                "mean rise of the next-token loss when the run replaces the MLP, in nats per token",
                 better="lower",
                 term="loss_increase_of_run",
                 headings=("ΔCE", "95 %"),
@@ -239,8 +239,8 @@ FAITHFULNESS = _section(
                 "routing_share",
                 "Routing share",
                 "share",
-                "loss increase with the mixing frozen at its median, as a share of that of mean-ablating the MLP; "
-                f"{ABOVE_ALL}",
+                "loss increase with the mixing frozen at its median over tokens, as a share of that of mean-ablating "
+                f"the MLP; {ABOVE_ALL}",
                 term="routing_share",
                 headings=("routing",),
                 form=".2f",
@@ -286,7 +286,7 @@ FAITHFULNESS = _section(
                 "agreement",
                 "Top-1 agreement",
                 "share",
-                "share of tokens with the same most probable next token",
+                "share of tokens on which the models with and without the run have the same most probable next token",
                 better="higher",
                 term="top1_agreement",
             ),
@@ -313,7 +313,8 @@ FAITHFULNESS = _section(
                 "variance_explained",
                 "Variance explained",
                 "share",
-                "share of the variance of the MLP's output that the run reproduces",
+                "1 minus the variance of the layer's error divided by that of the MLP's output; predicting the mean "
+                "output scores 0",
                 better="higher",
                 term="variance_explained",
                 headings=("explained",),

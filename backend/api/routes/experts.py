@@ -19,10 +19,12 @@ from mxd.backend.queries import search as search_queries
 from mxd.backend.queries.coactivation import MIN_EVENTS, SHIFTS, closest, load_coactivation
 from mxd.backend.queries.examples import ExampleQuery
 from mxd.backend.queries.expert_page import ExpertQuery, expert_page
+from mxd.backend.queries.glossary import glossary
 from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
 from mxd.backend.queries.search import SearchText
 from mxd.backend.schemas import experts as bodies
 from mxd.backend.schemas.base import json_response
+from mxd.backend.schemas.glossary import Glossary
 from mxd.trainer.analysis.results import ExpertMap, ExpertWrites
 from mxd.trainer.config.analysis import AblationConfig
 from mxd.trainer.inference.units import NUM_CONTROLS, column_values, random_experts
@@ -42,6 +44,12 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 def columns() -> bodies.ColumnList:
     """Columns of the tables of experts: titles, units, descriptions, orders and filters."""
     return bodies.ColumnList(columns=tuple(map(bodies.Column.of, EXPERT_COLUMNS)))
+
+
+@of_all_runs.get("/glossary", response_model=Glossary)
+def definitions() -> Response:
+    """Definitions of all terms on screen."""
+    return json_response(glossary())
 
 
 @router.get("/experts", response_model=bodies.ExpertPage)

@@ -78,6 +78,13 @@ export const columnsQuery = queryOptions({
   retryDelay: 2000,
 });
 
+/** The glossary; fixed for a server. */
+export const glossaryQuery = queryOptions({
+  queryKey: ["glossary"],
+  queryFn: async (context) => (await get("/api/glossary", {})(context)).sections,
+  staleTime: Infinity,
+});
+
 export const runQuery = (run: string) =>
   queryOptions({
     queryKey: ["run", run, "detail"],

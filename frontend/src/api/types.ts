@@ -22,6 +22,7 @@ export type SnapshotRequest =
   | Server.GridSnapshot
   | Server.SteeringSnapshot
   | Server.CircuitSnapshot;
+export type TermId = Server.Definition["id"];
 export type Variant = Server.TokenEvent["variant"];
 
 export type AblationEvent = Server.StepEvent | Server.AblationStoredEvent | Server.ErrorEvent;

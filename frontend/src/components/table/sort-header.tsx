@@ -3,9 +3,9 @@
 import { useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 
+import type { TermId } from "@/api/types";
 import { type Definition, definitionHandlers, describe } from "@/components/terms/term";
 import { Icon } from "@/components/ui/icon";
-import type { TermId } from "@/lib/text/glossary";
 
 export interface Sorting<K extends string> {
   readonly sort: K;

@@ -6,13 +6,10 @@ import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import { columnsQuery } from "@/api/queries";
-import type { Column } from "@/api/types";
+import { glossaryQuery } from "@/api/queries";
+import type { Column, TermId } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
-import type { TermId } from "@/lib/text/glossary";
-
-type Columns = readonly Column[];
 
 export interface Definition {
   readonly name: string;
@@ -39,10 +36,14 @@ export function describe({ name, text }: Definition) {
 export function definitionHandlers(id: TermId, queries: QueryClient) {
   const show = (event: { readonly currentTarget: Element }) => {
     const { currentTarget } = event;
-    const showDefinition = ([{ definitionOf }, columns]: readonly [typeof import("@/lib/text/glossary"), Columns]) => {
-      if (currentTarget.matches(":hover, :focus")) describe(definitionOf(id, columns)).onFocus({ currentTarget });
-    };
-    Promise.all([import("@/lib/text/glossary"), queries.query(columnsQuery)]).then(showDefinition, () => undefined);
+    queries.query(glossaryQuery).then(
+      (sections) => {
+        const definition = sections.flatMap(({ terms }) => terms).find((term) => term.id === id);
+        if (definition !== undefined && currentTarget.matches(":hover, :focus"))
+          describe(definition).onFocus({ currentTarget });
+      },
+      () => undefined,
+    );
   };
   return { onPointerEnter: show, onFocus: show, onPointerLeave: hideTip, onBlur: hideTip };
 }

@@ -2,8 +2,8 @@
 
 import { type ReactNode, type Ref, useCallback, useImperativeHandle, useLayoutEffect, useRef, useState } from "react";
 
+import type { TermId } from "@/api/types";
 import { Term } from "@/components/terms/term";
-import type { TermId } from "@/lib/text/glossary";
 
 interface PaneHeadProps {
   readonly title: ReactNode;

@@ -3,11 +3,10 @@
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import type { Cell as Value, Head, Table } from "@/api/types";
+import type { Cell as Value, Head, Table, TermId } from "@/api/types";
 import { Described, LinkedText, Term } from "@/components/terms/term";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { formatFixed } from "@/lib/text/format";
-import type { TermId } from "@/lib/text/glossary";
 
 type Cells = readonly (Value | null | undefined)[];
 type Axis = readonly [number, number];

@@ -2,82 +2,32 @@
 
 import "./glossary.css";
 
+import { useSuspenseQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "react-router";
 
-import type { Column } from "@/api/types";
+import { glossaryQuery } from "@/api/queries";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { useColumns } from "@/hooks/use-experts";
-import { inTable, isNumeric } from "@/components/experts/columns";
-import { definitionOf, GLOSSARY, type TermId } from "@/lib/text/glossary";
 import { PAPER_URL } from "@/lib/text/paper";
 
-const IDS = Object.keys(GLOSSARY);
+const sectionId = (heading: string) => `section-${heading.toLowerCase().replaceAll(/\W+/g, "-")}`;
 
-/** Headings by the term that they precede, in the order of the glossary. */
-const HEADINGS: Readonly<Partial<Record<string, string>>> = {
-  mxd: "Layers and experts",
-  loss_increase: "Effects of an expert",
-  top_tokens: "Examples, labels and similar experts",
-  edit: "Steering",
-  output_norm: "Routing and circuits",
-  normalised_mse: "Faithfulness and health",
-  interval: "Intervals and probing",
-  trained_tokens: "Runs",
-};
-/** The last term of the statistics of an expert; columns that are not among the terms follow it. */
-const LAST_STATISTIC: TermId = "entropy";
-
-function termIds(columns: readonly Column[]): readonly string[] {
-  const others = columns.filter((column) => isNumeric(column) && inTable(column) && !IDS.includes(column.key));
-  return IDS.flatMap((id) => (id === LAST_STATISTIC ? [id, ...others.map(({ key }) => key)] : [id]));
-}
-
-const sectionsOf = (ids: readonly string[]) =>
-  ids.reduce<readonly (readonly string[])[]>(
-    (sections, id) =>
-      id in HEADINGS ? [...sections, [id]] : [...sections.slice(0, -1), [...(sections.at(-1) ?? []), id]],
-    [],
-  );
-
-function matches(id: string, text: string, columns: readonly Column[]): boolean {
-  const { name, text: definition } = definitionOf(id, columns);
-  return `${name} ${definition}`.toLowerCase().includes(text.trim().toLowerCase());
-}
-
-const sectionId = (ids: readonly string[]) => `section-${ids[0] ?? ""}`;
-
-function Section({ ids, chosen }: { readonly ids: readonly string[]; readonly chosen: string }) {
-  const { search } = useLocation();
-  const columns = useColumns();
-  return (
-    <dl>
-      {ids.map((id) => {
-        const { name, text } = definitionOf(id, columns);
-        return (
-          <div key={id} id={id} className={id === chosen ? "chosen" : ""}>
-            <dt>
-              <Link to={`${search}#${id}`}>{name}</Link>
-            </dt>
-            <dd>{text}</dd>
-          </div>
-        );
-      })}
-    </dl>
-  );
+/** Sections with the terms that contain a text. */
+function useTerms(filter: string) {
+  const { data } = useSuspenseQuery(glossaryQuery);
+  const wanted = filter.trim().toLowerCase();
+  const sections = data.map(({ heading, terms }) => ({
+    heading,
+    terms: terms.filter(({ name, text }) => `${name} ${text}`.toLowerCase().includes(wanted)),
+  }));
+  const numTerms = data.flatMap(({ terms }) => terms).length;
+  return { sections: sections.filter(({ terms }) => terms.length > 0), numTerms };
 }
 
 export default function GlossaryPage() {
   const { hash, search } = useLocation();
   const [filter, setFilter] = useState("");
-  const columns = useColumns();
-  const terms = termIds(columns);
-  const sections = sectionsOf(terms)
-    .map((ids) => ({
-      heading: ids[0] && HEADINGS[ids[0]],
-      ids: ids.filter((id) => matches(id, filter, columns)),
-    }))
-    .filter(({ ids }) => ids.length > 0);
+  const { sections, numTerms } = useTerms(filter);
   useEffect(() => {
     // Newer browsers return a promise, which must not be returned from an effect.
     document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" });
@@ -98,21 +48,30 @@ export default function GlossaryPage() {
           className="field"
           type="search"
           aria-label="Filter terms"
-          placeholder={`Filter ${terms.length} terms`}
+          placeholder={`Filter ${numTerms} terms`}
           value={filter}
           onChange={(event) => setFilter(event.target.value)}
         />
         <nav aria-label="Sections">
-          {sections.map(({ heading, ids }) => (
-            <Link key={heading} className="link" to={`${search}#${sectionId(ids)}`}>
+          {sections.map(({ heading }) => (
+            <Link key={heading} className="link" to={`${search}#${sectionId(heading)}`}>
               {heading}
             </Link>
           ))}
         </nav>
-        {sections.map(({ heading, ids }) => (
+        {sections.map(({ heading, terms }) => (
           <section key={heading}>
-            <h2 id={sectionId(ids)}>{heading}</h2>
-            <Section ids={ids} chosen={hash.slice(1)} />
+            <h2 id={sectionId(heading)}>{heading}</h2>
+            <dl>
+              {terms.map(({ id, name, text }) => (
+                <div key={id} id={id} className={`#${id}` === hash ? "chosen" : ""}>
+                  <dt>
+                    <Link to={`${search}#${id}`}>{name}</Link>
+                  </dt>
+                  <dd>{text}</dd>
+                </div>
+              ))}
+            </dl>
           </section>
         ))}
         {sections.length === 0 && <p className="dim">No term contains “{filter.trim()}”.</p>}

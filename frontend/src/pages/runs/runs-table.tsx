@@ -3,7 +3,7 @@
 import type { MouseEvent } from "react";
 import { Link } from "react-router";
 
-import type { RunStatus, RunSummary } from "@/api/types";
+import type { RunStatus, RunSummary, TermId } from "@/api/types";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { activeK, decisiveShare, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
 import { type ChangeSorting, SortHeader, type Sorting } from "@/components/table/sort-header";
@@ -11,7 +11,6 @@ import { ScrollBox } from "@/components/ui/pane-head";
 import { useNow } from "@/hooks/use-values";
 import { choiceParam } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
-import type { TermId } from "@/lib/text/glossary";
 
 /** Share of a run's experts that are active on no indexed token; null if it is not indexed. */
 const deadShare = ({ num_experts: count, active_experts: active }: RunSummary) =>

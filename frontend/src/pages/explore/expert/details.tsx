@@ -16,6 +16,7 @@ import type {
   ExpertRow,
   RoutingResponse,
   RunSummary,
+  TermId,
 } from "@/api/types";
 import { formatValue } from "@/components/experts/columns";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
@@ -30,7 +31,6 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-experts";
 import { sequentialClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
-import type { TermId } from "@/lib/text/glossary";
 import type { Piece } from "@/lib/text/kwic";
 
 import { RANDOM_GROUP } from "./expert-params";
