@@ -27,6 +27,7 @@ from mxd.backend.plots import figures
 from mxd.backend.plots.report import report
 from mxd.backend.queries.commands import commands, fit, train_again_command
 from mxd.backend.queries.evaluations import loss_difference
+from mxd.backend.queries.glossary import glossary
 from mxd.backend.queries.outcomes import COMPARED, MEANS_OVER_EXPERTS, RECOVERED, Compared, Evidence, questions
 from mxd.backend.queries.outcomes import _sentence as sentence_of_answers
 from mxd.backend.queries.probes import roc_auc_interval
@@ -569,3 +570,11 @@ def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, 
         settings = SteeringEvaluationConfig().model_dump(mode="json")
         session.add(MeasurementRecord(run_id=1, command="evaluate-steering", settings=settings))
     assert note() == "3 experts, 3 samples of 24 tokens for each of 3 prompts per strength"
+
+
+def test_terms_of_metrics_are_in_the_glossary_whose_limits_are_filled_in() -> None:
+    terms = {term.id: term.text for section in glossary().sections for term in section.terms}
+    assert {metric.term for metric in METRICS} - {None} <= terms.keys()
+    assert not [term for term, text in terms.items() if "{" in text or not text]
+    assert "Below 20 active tokens" in terms["coactivation"]
+    assert terms["l0"] == "Mean number of active experts per token."
