@@ -31,7 +31,7 @@ def panel(page: Page) -> Locator:
 
 
 def checks(page: Page) -> Locator:
-    return page.get_by_role("region", name="Checks")
+    return page.get_by_role("group").filter(has_text="How this is measured")
 
 
 def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(page: Page) -> None:
@@ -41,14 +41,21 @@ def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(p
     expect(page).to_have_url(re.compile(r"prompt=Once\+upon"))
     expect(checks(page)).to_contain_text("Kept alone", timeout=60_000)  # the model is loaded on first use
     finding = r"\(\d+(, (weak|no) label)?, layer \d, on .*\) (supports .*: without it, the logit falls from|opposes it)"
-    expect(page.get_by_text(re.compile(finding))).to_be_visible()
+    told = re.search(r"\((\d+)", page.get_by_text(re.compile(finding)).inner_text())
+    assert told is not None
+    expect(panel(page).get_by_role("heading", name=f"Expert {told[1]}, layer ")).to_be_visible()
     claim = (
-        r"^Verdict: .*sufficient, .*necessary: kept alone, 20 experts carry .* ± \d+\); without the 20, .* remains\."
+        r"^Verdict: These 20 experts .*explain what all .* is lost\..*sufficient, .*necessary: kept alone, 20 experts "
+        r"carry .* ± \d+\); without the 20, .* remains\."
     )
     expect(page.get_by_role("status").filter(has_text=re.compile(claim))).to_be_visible()
+    expect(checks(page).get_by_role("term").first).to_be_hidden()
+    checks(page).get_by_text("How this is measured").click()
+    expect(checks(page).get_by_role("term").first).to_be_visible()
     expect(checks(page)).to_have_text(
         re.compile(
-            r"Kept alone[+−]\d.*Ablated together.*Completeness0\.\d.*as predicted.*r = \d.*largest miss \d.*from 80\s%"
+            r"measuredKept alone[+−]\d.*Ablated together.*Completeness0\.\d.*as predicted.*r = \d.*"
+            r"largest miss \d.*from 80\s%"
         )
     )
     effect = r"(supports|opposes|0)"
@@ -103,7 +110,7 @@ def test_other_targets_and_back(page: Page) -> None:
     expect(last_word).to_have_count(0)
     page.goto(f"{ADDRESS}&prompt={PROMPT.replace(' ', '+')}")
     likely = page.get_by_role("group", name="Target").get_by_role("button")
-    expect(page.get_by_text("Explain the likeliest, or another")).to_be_visible()
+    expect(page.get_by_text("Explain the likeliest token, or another")).to_be_visible()
     expect(likely.first).to_have_attribute("aria-pressed", "true")
     likely.nth(1).click()
     expect(page).to_have_url(re.compile(r"[?&]target=\d+"))

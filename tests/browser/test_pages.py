@@ -48,7 +48,7 @@ PLACES = {
     "routing": Place(
         f"/routing?run={RUN}&prompt={PROMPT}", lambda page: page.get_by_role("table", name="Activations"), PHONE
     ),
-    "circuits": Place(f"/circuits?run={RUN}&prompt={PROMPT}", lambda page: page.get_by_text("Kept alone", exact=True)),
+    "circuits": Place(f"/circuits?run={RUN}&prompt={PROMPT}", lambda page: page.get_by_text("How this is measured")),
     "no-prompt": Place("/steering", lambda page: page.get_by_text("Type a prompt to continue"), PHONE),
     "steering": Place(
         f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=16",

@@ -227,9 +227,22 @@ def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
     page.get_by_role("textbox", name="Prompt to continue").fill("")
     page.keyboard.press("Enter")
     expect(page).not_to_have_url(re.compile("prompt="))
-    expect(page.get_by_role("textbox", name="Prompt to continue")).not_to_be_empty()
+    prompt = page.get_by_role("textbox", name="Prompt to continue")
+    expect(prompt).not_to_be_empty()
+    present = page.get_by_role("button", name="Presentation")
+    present.click()
+    assert (prompt.bounding_box() or {"width": 0})["width"] > 400  # an audience reads it
+    present.click()
     page.get_by_role("link", name="Find an expert").click()
     expect(page).to_have_url(re.compile("/search"))
+    page.goto("/#tour-1")
+    tour, status = page.get_by_role("complementary", name="Tour"), page.get_by_role("contentinfo")
+    for step in range(1, 7):
+        expect(tour).to_contain_text(f"Tour, {step} of 6")
+        expect(page.locator("[data-toured]")).to_have_count(1)
+        ends = [box["y"] + box["height"] * (part is tour) for part in (tour, status) if (box := part.bounding_box())]
+        assert ends[0] == pytest.approx(ends[1], abs=2), "the tour is on the status line, however short the page"
+        tour.get_by_role("link", name=re.compile("Next|Done")).click()
 
 
 def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> None:

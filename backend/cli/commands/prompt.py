@@ -411,7 +411,9 @@ def summary(circuit: Circuit, check: CircuitCheck | None) -> list[str]:
         "the absolute predicted effects.",
     ]
     if check is not None:
-        lines += [check.verdict.sentence, *(f"{name}: {value}, {note}." for name, value, note in check.verdict.figures)]
+        verdict = check.verdict
+        lines += [verdict.headline, verdict.sentence]
+        lines += [f"{name}: {value}, {note}." for name, value, note in verdict.figures]
     measured: Sequence[float | None] = [None] * len(circuit.nodes) if check is None else check.measured
     for node, change in list(zip(circuit.nodes, measured, strict=True))[1:]:
         lines.append(

@@ -174,7 +174,7 @@ CHECK = CircuitCheck(
     measured=(None, -2.5, 0.8), edges=(-2.5, 0.8, -0.4), left_top_k=(False, False, False),
     experts=AGREEMENT, between=AGREEMENT, joint=AblationEffect(-2.0, -1.9),
     sufficiency=Sufficiency(1.0, 3.0, 3.5, 2.0, 8, 1.1, 0.1), scores=GraphScores(0.1, 0.5),
-    verdict=CircuitVerdict("good", "Sufficient.", (), ""),
+    verdict=CircuitVerdict("good", "Explained.", "Sufficient.", (), ""),
 )  # fmt: skip
 CIRCUIT = Circuit(
     runs=("first", "second"), layers=(1, 2), tokens=(CircuitToken(0, "<s>", True), CircuitToken(9, "The", False)),

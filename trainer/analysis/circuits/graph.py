@@ -160,7 +160,10 @@ class CircuitVerdict(Documented):
 
     level: Literal["good", "weak", "bad"]
     """bad: the model does not do what the circuit predicts."""
+    headline: str
+    """Verdict in plain words."""
     sentence: str
+    """The same in the terms of circuits, with its numbers."""
     figures: tuple[tuple[str, str, str], ...]
     """Name, value and note of each number behind it."""
     limits: str
@@ -249,7 +252,8 @@ class Circuit(ShortRepr):
             f"Circuit: {self.label}",
             share
             if check is None
-            else f"{check.verdict.sentence} ± is the SD of {check.sufficiency.draws} random sets.",
+            else f"{check.verdict.headline} {check.verdict.sentence} "
+            f"± is the SD of {check.sufficiency.draws} random sets.",
             [
                 Lines("", [("Prompt", prompt)]),
                 Grid("layers", [Token(self.tokens[position].text) for position in positions], rows),

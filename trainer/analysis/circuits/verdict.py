@@ -25,6 +25,8 @@ LIMITS = (
     + f"; never sufficient below random experts plus {CHANCE_SDS} SD. Predictions hold from r = {HELD[0]} and "
     f"{HELD[1]:.0%} in the predicted direction, roughly from {ROUGHLY_HELD[0]} and {ROUGHLY_HELD[1]:.0%}."
 ).replace("%", "\N{NO-BREAK SPACE}%")
+AMOUNTS = {"": "most", "mostly ": "half or more", "partly ": "part", "not ": "little"}
+"""How much of what all experts add to the target is kept or lost, by degree."""
 NOUNS = {"token": "logit", "difference": "difference of the logits", "expert": "activation"}
 
 
@@ -48,9 +50,20 @@ def verdict_of(
     holds, holds_roughly = (r >= limits[0] and same >= limits[1] for limits in (HELD, ROUGHLY_HELD))
     noun = NOUNS.get(circuit.target.kind, "log-probability")
     parts = []
+    headline = f"All {circuit.active:,} active experts hardly change the {circuit.label}: there is little to explain."
     if has_shares:
-        sufficient = _degree(kept if is_beyond_chance else 0.0) + "sufficient"
-        words = f"{sufficient}, {_degree(lost)}necessary".capitalize()
+        degree = _degree(kept if is_beyond_chance else 0.0)
+        alone = f"carry {AMOUNTS[degree]} of it"
+        if kept < 0:
+            alone = f"{'lower' if whole > 0 else 'raise'} the {noun}"
+        elif not is_beyond_chance:
+            alone = "do no more than random ones"
+        explain = f"{degree.replace('not', 'do not')}explain"
+        headline = (
+            f"These {shown} experts {explain} what all {circuit.active:,} add to the {circuit.label}: "
+            f"alone they {alone}, and without them {AMOUNTS[_degree(lost)]} is lost."
+        )
+        words = f"{degree}sufficient, {_degree(lost)}necessary".capitalize()
         parts.append(
             f"{words}: kept alone, {shown} experts carry {_percent(kept)} of the {signed(whole)} that all "
             f"{circuit.active:,} active ones add to the {noun} ({shown} random ones {_percent(random)} ± "
@@ -80,7 +93,9 @@ def verdict_of(
         ("Edges", _correlation(between), f"{between.count} between experts"),
         ("Others at random strengths", mean, f"worst of {draws} draws {worst}"),
     )
-    return CircuitVerdict("good" if good else "weak" if holds_roughly else "bad", " ".join(parts), figures, LIMITS)
+    return CircuitVerdict(
+        "good" if good else "weak" if holds_roughly else "bad", headline, " ".join(parts), figures, LIMITS
+    )
 
 
 def _degree(share: float) -> str:

@@ -1,5 +1,6 @@
 /** A tour of the dashboard in six steps. The step is in the address, so that a link opens it and Back returns to it. */
 
+import { useEffect } from "react";
 import { Link, useLocation } from "react-router";
 
 import { type PageName, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
@@ -11,6 +12,8 @@ interface Step {
   readonly page: PageName;
   readonly title: string;
   readonly text: string;
+  /** Selector of what it describes. */
+  readonly marks: string;
 }
 
 /** A text of everyday words. */
@@ -21,31 +24,37 @@ const STEPS: readonly Step[] = [
     page: "home",
     title: "What an expert does",
     text: "Move the slider: more of an expert changes more of the text. Green words became more likely.",
+    marks: ".hero-main",
   },
   {
     page: "experts",
     title: "Find an expert",
     text: "Sort by steerability, or search for words. An expert’s page shows what it fires on and what it writes.",
+    marks: ".filters",
   },
   {
     page: "routing",
     title: "Follow a sentence",
     text: "Each row is an expert, each column a token. Press a token to see what its experts write.",
+    marks: ".prompted-main",
   },
   {
     page: "layers",
     title: "Through all layers",
     text: "The same sentence in every layer. Press a cell to see which later experts it feeds.",
+    marks: ".prompted-main",
   },
   {
     page: "steering",
     title: "Steer a text",
     text: "Add experts on the left and move their strengths. Sessions has examples. Strength suggests a value.",
+    marks: ".steering > :first-child",
   },
   {
     page: "evaluate",
     title: "Is it faithful?",
     text: "What the replacement costs beside transcoders of equal size, with intervals. Also where it loses.",
+    marks: ".report-section",
   },
 ];
 
@@ -60,11 +69,37 @@ export function useTourUrl(): (step: number) => string {
   };
 }
 
+/** Marks what the step describes and scrolls to it, as soon as it is there. */
+function useMark(selector: string | undefined, page: string) {
+  useEffect(() => {
+    const main = document.getElementById("main");
+    if (selector === undefined || main === null) return undefined;
+    let marked: Element | null = null;
+    const mark = () => {
+      const found = main.querySelector(selector);
+      if (found === marked) return;
+      marked?.removeAttribute("data-toured");
+      found?.setAttribute("data-toured", "");
+      const { top = 0 } = found?.getBoundingClientRect() ?? {};
+      if (top < 0 || top > 0.7 * innerHeight) found?.scrollIntoView({ block: "center" });
+      marked = found;
+    };
+    mark();
+    const observer = new MutationObserver(mark);
+    observer.observe(main, { childList: true, subtree: true });
+    return () => {
+      observer.disconnect();
+      marked?.removeAttribute("data-toured");
+    };
+  }, [selector, page]);
+}
+
 export function Tour() {
   const { hash, pathname, search } = useLocation();
   const urlOf = useTourUrl();
   const number = Number(/^#tour-(\d)$/.exec(hash)?.[1] ?? 0);
   const step = STEPS[number - 1];
+  useMark(step?.marks, pathname);
   if (step === undefined) return null;
   const end = pathname + search;
   return (

@@ -411,8 +411,17 @@ def test_the_words_of_a_verdict_follow_the_shares(verdict: CircuitVerdict, level
     assert verdict.sentence.startswith(start)
 
 
-def test_a_verdict_states_all_shares() -> None:
-    sentence = judged(0.5, 0.375, r=0.7).sentence.replace("\N{NO-BREAK SPACE}", " ")
+def test_a_verdict_is_a_plain_sentence_then_states_all_shares() -> None:
+    assert judged(-0.27, -0.19).headline == (
+        "These 20 experts do not explain what all 90 add to the logit: alone they lower the logit, and without them "
+        "little is lost."
+    )
+    verdict = judged(0.5, 0.375, r=0.7)
+    assert verdict.headline == (
+        "These 20 experts mostly explain what all 90 add to the logit: alone they carry half or more of it, and "
+        "without them part is lost."
+    )
+    sentence = verdict.sentence.replace("\N{NO-BREAK SPACE}", " ")
     assert sentence == (
         "Mostly sufficient, partly necessary: kept alone, 20 experts carry 50 % of the +4.00 that all 90 active ones "
         "add to the logit (20 random ones 10 % ± 5); without the 20, 62 % remains. The predictions hold only roughly: "
@@ -426,3 +435,4 @@ def test_experts_no_better_than_random_sets_are_not_sufficient() -> None:
     verdict = verdict_of(circuit, agreed, agreed, AblationEffect(-2.0, -2.0), noisy, GraphScores(0.1, 0.5))
     assert verdict.level == "weak"
     assert verdict.sentence.startswith("Not sufficient, mostly necessary: ")
+    assert "alone they do no more than random ones, and without them half or more is lost" in verdict.headline

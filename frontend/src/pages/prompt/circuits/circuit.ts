@@ -1,6 +1,6 @@
 /** A circuit: its parameters in the URL, the names and order of its nodes, and what a check says about it. */
 
-import type { CircuitGraph, CircuitNode, CircuitResponse, CircuitTarget } from "@/api/types";
+import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, CircuitTarget } from "@/api/types";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 import { formatFixed } from "@/lib/text/format";
 import { isWholeWord } from "@/components/tokens/token-chip";
@@ -52,8 +52,8 @@ export const CIRCUIT_PARAMS = {
   at: numberParam(null, { min: 0 }),
   errors: choiceParam(["kept", "dropped"], "kept"),
   nodes: numberParam(20, { min: 1, max: 100 }),
-  /** Index of the selected node. */
-  node: numberParam(1, { min: 0 }),
+  /** Index of the selected node; null for the one that the finding names first. */
+  node: numberParam(null, { min: 0 }),
 };
 
 const isWord = (text: string) => /[\p{L}\p{N}]/u.test(text);
@@ -89,6 +89,20 @@ export function defaultTarget({ tokens, candidates }: ReadText): { token: number
   const least = MIN_RELATIVE * (words[0]?.probability ?? 0);
   const chosen = words.find(({ text, probability }) => probability >= least && isContent(text)) ?? words[0];
   return chosen !== undefined && chosen !== candidates[0] ? { token: chosen.id, position: null } : null;
+}
+
+/** What is explained if nothing is chosen, and what it passes over. */
+export function kindOf(token: ReadText["candidates"][number] | undefined, candidates: ReadText["candidates"]): string {
+  if (token === undefined || token === candidates[0]) return "token";
+  const isFirst = token === candidates.find(({ text }) => isWord(text));
+  return isFirst ? "word (punctuation is skipped)" : "content word (function words are skipped)";
+}
+
+/** The change of the target without each node, measured where that is known, and the nodes with the least and largest. */
+export function strongest({ nodes }: CircuitGraph, check: CircuitCheck | null) {
+  const changes = nodes.map(({ predicted }, index) => check?.measured[index] ?? predicted);
+  const order = [...nodes.keys()].slice(1).sort((a, b) => (changes[a] ?? 0) - (changes[b] ?? 0));
+  return { changes, first: order[0] ?? 0, last: order.at(-1) ?? 0 };
 }
 
 export function tokenText(graph: CircuitGraph, position: number): string {

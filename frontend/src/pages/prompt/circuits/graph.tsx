@@ -5,6 +5,7 @@ import { useLayoutEffect, useMemo, useRef } from "react";
 import type { CircuitCheck, CircuitGraph, CircuitResponse } from "@/api/types";
 import { tokenEvents } from "@/components/tokens/token-text";
 import { ScrollBox } from "@/components/ui/pane-head";
+import { useWidth } from "@/hooks/use-size";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 import { type Edge, Edges, nextCell } from "@/pages/prompt/edges";
@@ -105,13 +106,14 @@ export function Graph(props: GraphProps) {
   const { response, check, selected, hovered } = props;
   const { graph } = response;
   const box = useRef<HTMLDivElement>(null);
+  const width = useWidth(box);
   const runs = useMemo(() => tokenRuns(graph), [graph]);
   const rows = useMemo(() => graphRows(graph), [graph]);
   const { edges, near } = usePath(graph, hovered ?? selected);
   // The target and the strongest experts are at the last tokens.
   useLayoutEffect(() => {
     if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
-  }, [graph]);
+  }, [graph, width]);
   const changes = graph.nodes.slice(1).map(({ predicted }, i) => Math.abs(check?.measured[i + 1] ?? predicted));
   const largest = Math.max(1e-9, ...changes);
   const node = (index: number) => {

@@ -39,10 +39,12 @@ import {
   CIRCUIT_PARAMS,
   defaultTarget,
   expertInfo,
+  kindOf,
   MOST_PROBABLE,
   SHOWN,
   DRAWN_FROM,
   sizedEdges,
+  strongest,
   tokenText,
 } from "./circuit";
 import { Graph } from "./graph";
@@ -94,9 +96,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   return (
     <div className="row wrap target-bar" role="group" aria-label="Target">
       <span className="dim">
-        {isDefault && next === null
-          ? `Explain the likeliest${token === null || token === candidates[0]?.id ? "" : " word"}, or another:`
-          : "Explain"}
+        {isDefault && next === null ? `Explain the likeliest ${kindOf(likely, candidates)}, or another:` : "Explain"}
       </span>
       {next !== null && (
         <>
@@ -177,9 +177,7 @@ function Progress({ of }: { readonly of: QueryKey }) {
 /** The finding: the experts that support and oppose the target most, and what they do together. */
 function Finding({ response, check, checking }: FindingProps) {
   const { graph } = response;
-  const change = (index: number) => check?.measured[index] ?? graph.nodes[index]?.predicted ?? 0;
-  const order = [...graph.nodes.keys()].slice(1).sort((a, b) => change(a) - change(b));
-  const [first = 0, last = 0] = [order[0], order.at(-1)];
+  const { changes, first, last } = strongest(graph, check);
   const named = (index: number) => {
     const node = graph.nodes[index];
     return node === undefined ? null : (
@@ -191,54 +189,58 @@ function Finding({ response, check, checking }: FindingProps) {
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
   const name = token === undefined ? `the ${graph.label}` : <TokenChip text={token.text} />;
+  const [support = 0, opposition = 0] = [changes[first], changes[last]];
   return (
     <div className="circuit-finding">
       <p className="finding">
-        {change(first) < 0 && (
+        {support < 0 && (
           <>
             {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"} falls from{" "}
-            {formatFixed(graph.value)} to {formatFixed(graph.value + change(first))}.{" "}
+            {formatFixed(graph.value)} to {formatFixed(graph.value + support)}.{" "}
           </>
         )}
-        {change(last) > 0 && <>{named(last)} opposes it most.</>}
+        {opposition > 0 && <>{named(last)} opposes it most.</>}
       </p>
-      <p className="circuit-verdict" data-level={check?.verdict.level} role="status" aria-busy={checking.isFetching}>
-        {check !== null ? (
-          <>
-            <Term id="circuit_verdict">Verdict</Term>: {check.verdict.sentence}
-          </>
-        ) : checking.isFetching ? (
-          <>
-            All effects are predicted so far. Ablating each of the {graph.nodes.length - 1} shown experts in the model …{" "}
-            <Progress of={checking.key} />
-          </>
-        ) : (
-          (checking.error?.message ?? "Stopped: all effects are predictions. Trace again to measure them.")
-        )}
-      </p>
+      <div className="circuit-verdict" data-level={check?.verdict.level}>
+        <div role="status" aria-busy={checking.isFetching}>
+          {check !== null ? (
+            <>
+              <p>
+                <Term id="circuit_verdict">Verdict</Term>: <b>{check.verdict.headline}</b>
+              </p>
+              <p className="dim">{check.verdict.sentence}</p>
+            </>
+          ) : checking.isFetching ? (
+            <>
+              All effects are predicted so far. Ablating each of the {graph.nodes.length - 1} shown experts in the model
+              … <Progress of={checking.key} />
+            </>
+          ) : (
+            (checking.error?.message ?? "Stopped: all effects are predictions. Trace again to measure them.")
+          )}
+        </div>
+        {check !== null && <Checks verdict={check.verdict} />}
+      </div>
     </div>
   );
 }
 
-/** The figures behind the verdict; their place is kept until they are there. */
-const Checks = ({ verdict }: { readonly verdict: CircuitVerdict | undefined }) => (
-  <section className="circuit-checks" aria-label="Checks" aria-busy={verdict === undefined}>
-    {verdict !== undefined && (
-      <>
-        <dl>
-          {verdict.figures.map(([name, value, note]) => (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd>
-                <b>{value}</b> <span className="dim">{note}</span>
-              </dd>
-            </div>
-          ))}
-        </dl>
-        <p className="dim">{verdict.limits}</p>
-      </>
-    )}
-  </section>
+/** The figures behind the verdict, and its rule. */
+const Checks = ({ verdict }: { readonly verdict: CircuitVerdict }) => (
+  <details className="circuit-checks">
+    <summary>How this is measured</summary>
+    <dl>
+      {verdict.figures.map(([name, value, note]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>
+            <b>{value}</b> <span className="dim">{note}</span>
+          </dd>
+        </div>
+      ))}
+    </dl>
+    <p className="dim">{verdict.limits}</p>
+  </details>
 );
 
 interface ViewProps extends UrlState<typeof CIRCUIT_PARAMS> {
@@ -307,12 +309,14 @@ function CircuitView({ response, request, next, isStopped, params, setParams }: 
   const { data: check = null, error, isFetching } = useQuery({ ...checkQuery, enabled: !isStopped });
   useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request, graph, check }));
   const [hovered, setHovered] = useState<number | null>(null);
-  const selected = params.node < graph.nodes.length ? params.node : 0;
+  const { changes, first, last } = strongest(graph, check);
+  const node = params.node ?? ((changes[first] ?? 0) < 0 ? first : last);
+  const selected = node < graph.nodes.length ? node : 0;
   const described = useDebouncedValue(hovered ?? selected);
   const select = (node: number) => setParams({ node });
   const explain = ({ run, expert, position }: CircuitNode) => {
     if (run === null || expert === null) return;
-    setParams({ target: { kind: "expert", run, expert }, at: position, node: 1 }, "push");
+    setParams({ target: { kind: "expert", run, expert }, at: position, node: null }, "push");
   };
   const parts = { response, check };
   return (
@@ -321,14 +325,13 @@ function CircuitView({ response, request, next, isStopped, params, setParams }: 
         graph={graph}
         next={next}
         isDefault={params.target === MOST_PROBABLE}
-        onChange={(target, at = request.position ?? null) => setParams({ target, at, node: 1 }, "push")}
+        onChange={(target, at = request.position ?? null) => setParams({ target, at, node: null }, "push")}
       />
       <Finding {...parts} checking={{ key: checkQuery.queryKey, error, isFetching }} />
       <div className="circuit-columns">
         <section className="prompted-main" aria-label="Graph">
           <Graph {...parts} selected={selected} hovered={hovered} onSelect={select} onHover={setHovered} />
           <GraphToolbar {...parts} request={request} params={params} setParams={setParams} />
-          <Checks verdict={check?.verdict} />
         </section>
         <aside className="circuit-panel" aria-label="Circuit details">
           <NodePanel
@@ -407,7 +410,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
   const { isStopped, stop, resume } = useStop(run.name, request);
   const isDefault = at === null && target === MOST_PROBABLE;
   const { explained, next, data, error, refetch } = useCircuit(request, isDefault, isStopped);
-  const choose = (text: string) => setParams({ prompt: text, target: MOST_PROBABLE, at: null, node: 1 }, "push");
+  const choose = (text: string) => setParams({ prompt: text, target: MOST_PROBABLE, at: null, node: null }, "push");
   const draft = usePromptDraft(prompt, choose, null);
   return (
     <>
@@ -423,7 +426,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
         onExample={(example) => choose(continuationPrompt(example))}
         onStop={stop}
       />
-      <Layers run={run} chosen={others ?? []} onChoose={(names) => setParams({ layers: names, node: 1 }, "push")} />
+      <Layers run={run} chosen={others ?? []} onChoose={(names) => setParams({ layers: names, node: null }, "push")} />
       {prompt === "" && (
         <EmptyState title="Type a text to trace its next token">
           <p>
