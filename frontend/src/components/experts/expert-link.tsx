@@ -88,12 +88,8 @@ const MIN_F1 = 0.05;
 export const namingLabel = (automatic: AutomaticLabel | null) =>
   (automatic?.f1 ?? MIN_F1) < MIN_F1 ? null : automatic;
 
-interface TokenNameProps {
-  readonly tokens: NonNullable<ExpertLabelProps["topTokens"]>;
-}
-
 /** In place of a label: the tokens on which the expert fires most often, marked as such. */
-export function TokenName({ tokens }: TokenNameProps) {
+export function TokenName({ tokens }: { readonly tokens: NonNullable<ExpertLabelProps["topTokens"]> }) {
   const words = distinctWords(tokens.map((token) => (typeof token === "string" ? { text: token } : token)));
   const quoted = words.slice(0, 3).map(({ text }) => `“${visibleText(text.trim() || text)}”`);
   return (

@@ -12,7 +12,7 @@ import { Term } from "@/components/terms/term";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { Remaining } from "@/components/ui/remaining";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { EmptyState, ErrorState, Failure, LoadingState } from "@/components/ui/states";
 import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
 import { useControlKey } from "@/hooks/use-shortcut";
 import { currentParams, useUrlState, type Values } from "@/hooks/use-url-state";
@@ -102,11 +102,7 @@ function OpenFile({ side, onText }: Pick<TextChoiceProps, "side" | "onText">) {
           Open file
         </TriggerButton>
       </FileTrigger>
-      {error !== null && (
-        <span className="bad" role="alert">
-          {error.message}
-        </span>
-      )}
+      <Failure error={error} />
     </>
   );
 }

@@ -88,13 +88,8 @@ const DEBOUNCE_MS = 300;
 /** Related words that are named at first. */
 const MAX_WORDS = 10;
 
-interface OrderProps {
-  readonly words: readonly string[] | undefined;
-  readonly failure: unknown;
-}
-
 /** How the experts are sorted, and the related words that count. */
-function SortOrder({ words, failure }: OrderProps) {
+function SortOrder({ words, failure }: { readonly words: readonly string[] | undefined; readonly failure: unknown }) {
   if (failure !== null) return <>{messageOf(failure)}</>;
   if (words === undefined) return <>Computing related words with the language model…</>;
   const isFew = words.length <= MAX_WORDS;

@@ -182,12 +182,7 @@ function StrengthSlider({ edit, value, onDrag, onChange }: StrengthSliderProps) 
   );
 }
 
-interface NarrowStrengthProps {
-  readonly run: string;
-  readonly edit: StrengthEdit;
-}
-
-function NarrowStrength({ run, edit }: NarrowStrengthProps) {
+function NarrowStrength({ run, edit }: { readonly run: string; readonly edit: StrengthEdit }) {
   const tray = useTray();
   const row = useQuery(expertQuery(edit.run ?? run, edit.expert)).data?.row;
   const { shown, drag, commit } = useDraggedValue(edit.strength, (strength) => tray.put({ ...edit, strength }));

@@ -313,13 +313,8 @@ export function SaveSession(props: SaveProps) {
   );
 }
 
-interface OpenedProps {
-  readonly run: string;
-  readonly state: SteeringPageState;
-}
-
 /** The open session; what has changed since it was saved, and warnings if its texts can no longer be reproduced. */
-export function OpenedSession({ run, state }: OpenedProps) {
+export function OpenedSession({ run, state }: { readonly run: string; readonly state: SteeringPageState }) {
   const { params, request, texts, isChanged, setParams } = state;
   const { data, error } = useQuery(sessionQuery(params.session));
   if (params.session === "") return null;
