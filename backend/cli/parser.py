@@ -29,7 +29,7 @@ from mxd.backend.cli.console import Interrupted, rank_and_processes
 from mxd.backend.cli.registry import COMMANDS, GROUPS, PURPOSE, split_command
 from mxd.trainer.config.base import parse_count
 from mxd.trainer.errors import PeerLostError, SilentError, UserError, is_out_of_memory
-from mxd.trainer.utils.display import printable, suggest
+from mxd.trainer.utils.display import listed, printable, suggest
 
 TYPE_NAMES: Mapping[object, str] = {int: "INT", float: "FLOAT", Path: "PATH"}
 """Placeholders of values in help texts; all others are TEXT."""
@@ -276,8 +276,7 @@ def describe_validation_error(
     """Return one message: all missing options, or the first invalid one with its value."""
     missing = [_label(item["loc"], known) for item in error.errors() if item["type"] == "missing"]
     if missing:
-        listed = " and ".join([", ".join(missing[:-1]), missing[-1]] if len(missing) > 1 else missing)
-        return f"Missing {listed}. Run '{prog} --help' for a description."
+        return f"Missing {listed(missing)}. Run '{prog} --help' for a description."
     first = error.errors()[0]
     reason = first["msg"].removeprefix("Value error, ").rstrip(".")
     label = _label(first["loc"], known)

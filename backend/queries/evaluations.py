@@ -1,8 +1,8 @@
 """Stored evaluations of a run, and the frontier: those of its MLP's runs at several K."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -61,17 +61,36 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
     return records[0]
 
 
-def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> tuple[Interval, int] | None:
-    """Return the paired difference of two runs' loss increases and its number of tokens. None without evaluations on
-    the same sequences."""
-    others = {sample_of(record): record for record in evaluations_of_run(session, other)}
-    for record in evaluations_of_run(session, one):
-        if twin := others.get(sample_of(record)):
-            one_S, other_S = (np.frombuffer(each.sequences, "<f4").astype(np.float64) for each in (record, twin))
-            settings = record.settings
-            interval = Bootstrap(len(one_S), settings["resamples"], settings["seed"]).mean(one_S - other_S)
-            return interval, int(record.result["tokens"])
-    return None
+def loss_differences(session: Session, own: RunRecord, others: Iterable[RunRecord]) -> dict[str, Interval]:
+    """Return other run -> the run's loss increase minus the other's, paired by sequence. Runs without an evaluation on
+    the same sequences are left out."""
+    names = [own.name, *(other.name for other in others)]
+    query = select(EvaluationRecord).where(EvaluationRecord.subject.in_(names))
+    evaluations: dict[str, dict[tuple[str, int, int], EvaluationRecord]] = {name: {} for name in names}
+    for record in session.scalars(query.order_by(EvaluationRecord.created_at.desc())):
+        evaluations[record.subject].setdefault(sample_of(record), record)
+    found = {}
+    for name in names[1:]:
+        for sample, record in evaluations[own.name].items():
+            if twin := evaluations[name].get(sample):
+                own_S, other_S = (np.frombuffer(each.sequences, "<f4").astype(np.float64) for each in (record, twin))
+                settings = record.settings
+                found[name] = _resamples(len(own_S), settings["resamples"], settings["seed"]).mean(own_S - other_S)
+                break
+    return found
+
+
+_resamples = lru_cache(maxsize=4)(Bootstrap)
+
+
+def evaluated_mlps(session: Session) -> dict[tuple[str, int], list[RunRecord]]:
+    """Return (language model, layer) -> its evaluated runs, newest first."""
+    has_evaluation = select(EvaluationRecord.id).where(EvaluationRecord.subject == RunRecord.name).exists()
+    query = select(RunRecord).where(has_evaluation).order_by(RunRecord.started_at.desc(), RunRecord.id.desc())
+    mlps: dict[tuple[str, int], list[RunRecord]] = {}
+    for run in session.scalars(query):
+        mlps.setdefault((run.language_model, run.layer), []).append(run)
+    return mlps
 
 
 def is_at_its_own_k(result: Result) -> bool:

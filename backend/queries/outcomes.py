@@ -5,6 +5,7 @@ difference is the run minus the neighbour. It is a tie if its 95 % interval cont
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,16 +15,17 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.automatic_labels import FEATURES
-from mxd.backend.queries.evaluations import arrow, loss_difference
+from mxd.backend.queries.evaluations import arrow, evaluated_mlps, loss_differences
 from mxd.backend.queries.probes import BENCHMARK_METRIC
 from mxd.backend.queries.report_text import cell, method_title, plural, run_page
 from mxd.backend.schemas.runs import Cell, Head, Row, Table
 from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
+from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, IndexRecord, RecurrenceRecord, RunRecord
 from mxd.trainer.utils.bootstrap import NORMAL_97_5, Interval
-from mxd.trainer.utils.display import signed
+from mxd.trainer.utils.display import listed, signed
 
 MIN_EXPERTS = 2
 """Number of experts that a standard error needs."""
@@ -113,9 +115,7 @@ Differences = Mapping[str, Interval]
 
 
 def _losses(evidence: Evidence) -> Differences:
-    session, own, others, _ = evidence
-    found = {other.run.name: loss_difference(session, own.run, other.run) for other in others}
-    return {name: difference[0] for name, difference in found.items() if difference is not None}
+    return loss_differences(evidence.session, evidence.own.run, [other.run for other in evidence.others])
 
 
 def _of_means(mean: Callable[[Compared], Measured | None], evidence: Evidence) -> Differences:
@@ -182,6 +182,17 @@ class Question:
         return "win" if (difference.value > 0) == (self.better == "higher") else "lose"
 
 
+NEXT_TOKEN_LOSS = Question(
+    key="loss",
+    title="Next-token loss",
+    detail="loss increase on held-out text in nats per token, paired by sequence",
+    better="lower",
+    digits=4,
+    differences=_losses,
+    term="loss_increase",
+)
+
+
 def questions(benchmark: Benchmark | None) -> tuple[Question, ...]:
     """Return all questions, the plainest first: metrics that have a better end, probes, and other seeds."""
     metrics = (
@@ -210,15 +221,7 @@ def questions(benchmark: Benchmark | None) -> tuple[Question, ...]:
         for count in (benchmark.settings.units if benchmark else ())
     )
     return (
-        Question(
-            key="loss",
-            title="Next-token loss",
-            detail="loss increase on held-out text in nats per token, paired by sequence",
-            better="lower",
-            digits=4,
-            differences=_losses,
-            term="loss_increase",
-        ),
+        NEXT_TOKEN_LOSS,
         *metrics,
         *probes,
         Question(
@@ -281,12 +284,15 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
     return Verdict(_sentence(answers, titles), table, missing)
 
 
+def _methods(runs: Sequence[RunRecord]) -> dict[str, str]:
+    """Return run -> its method, or its name if another run has the same."""
+    methods = [run.method for run in runs]
+    return {run.name: method_title(run.method) if methods.count(run.method) == 1 else run.name for run in runs}
+
+
 def _titles(own: RunRecord, others: Sequence[RunRecord], compared: set[str]) -> dict[str, str]:
-    """Short names of the compared neighbours: the method of a run, unless another run has the same."""
-    methods = [own.method, *(other.method for other in others)]
-    titles = {
-        other.name: method_title(other.method) if methods.count(other.method) == 1 else other.name for other in others
-    }
+    """Short names of the compared neighbours."""
+    titles = _methods((own, *others))
     for name in sorted(compared - titles.keys()):
         kind = next((title for start, title in BASELINES.items() if name.startswith(f"{start} of ")), None)
         titles[name] = kind or name
@@ -301,16 +307,68 @@ def _cell(question: Question, difference: Interval | None) -> Cell | None:
     return found and found.model_copy(update={"outcome": question.outcome(difference)})
 
 
+def _in_words(name: str, title: str) -> str:
+    return name if name == title else f"the {title}"
+
+
+SIDES = {"lose": "above", "tie": "level with", "win": "below"}
+NAMED = 3
+"""Runs that a sentence on losses names; if there are more, it counts them."""
+
+
+def _of_losses(found: Differences, titles: Mapping[str, str]) -> str:
+    """Return ``0.0115 nats above the transcoder's and level with b's``; empty without differences."""
+    largest_first = sorted(found.items(), key=lambda item: -item[1].value)
+    sides = {name: SIDES[NEXT_TOKEN_LOSS.outcome(difference)] for name, difference in largest_first}
+    if len(found) > NAMED:
+        counts = Counter(sides.values())
+        return listed(
+            [f"{side} that of {plural(counts[side], 'other run')}" for side in SIDES.values() if counts[side]]
+        )
+    return listed(
+        [
+            f"{'' if side == SIDES['tie'] else f'{abs(found[name].value):.4f} nats '}{side} "
+            f"{_in_words(name, titles[name])}’s"
+            for name, side in sides.items()
+        ]
+    )
+
+
+def loss_sentences(session: Session) -> tuple[str, ...]:
+    """Return how the loss of an MLP's newest MxD compares with its other runs', for the two newest MLPs with paired
+    differences."""
+    mlps, sentences = evaluated_mlps(session), list[str]()
+    for (model, layer), runs in mlps.items():
+        own, *others = sorted(runs, key=lambda run: not run.method.endswith("mxd"))
+        found = loss_differences(session, own, others)
+        if not found:
+            continue
+        titles = _methods((own, *others))
+        outcomes = {NEXT_TOKEN_LOSS.outcome(difference) for difference in found.values()}
+        judged = " is behind: its" if outcomes == {"lose"} else " is ahead: its" if outcomes == {"win"} else "’s"
+        of_model = f" of {display_name(model)}" if len({model for model, _ in mlps}) > 1 else ""
+        sentences.append(
+            f"In layer {layer}{of_model}, {_in_words(own.name, titles[own.name])}{judged} loss is "
+            f"{_of_losses(found, titles)} (paired by sequence, 95 %)."
+        )
+    return tuple(sentences[:2])
+
+
 def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str]) -> str:
-    """Count wins and losses against each rival. An untrained gate is a control, so that it is left out."""
+    """Compare the losses, then count wins and losses against each rival. An untrained gate is a control, so that it is
+    left out."""
     clauses, has_ties = [], False
+    losses_said = _of_losses(answers.get(NEXT_TOKEN_LOSS, {}), titles)
     for name, title in titles.items():
         outcomes = [question.outcome(found[name]) for question, found in answers.items() if name in found]
         wins, losses, count = outcomes.count("win"), outcomes.count("lose"), len(outcomes)
         if title == BASELINES["random gate"]:
             continue
         has_ties |= 0 < wins + losses < count
-        rival = name if name == title else f"the {title}"
+        rival = _in_words(name, title)
         said = f"wins {wins} and loses {losses} of {plural(count, 'comparison')} with {rival}"
         clauses.append(said if wins or losses else f"ties all {plural(count, 'comparison')} with {rival}")
-    return f"It {'; it '.join(clauses)}." + " The rest of these are ties." * has_ties if clauses else ""
+    if not clauses:
+        return ""
+    counted = f"It {'; it '.join(clauses)}." + " The rest of these are ties." * has_ties
+    return f"Its loss is {losses_said}. {counted}" if losses_said else counted

@@ -13,6 +13,7 @@ from mxd.backend.queries.evaluations import (
     FIGURE_HEIGHT,
     arrow,
     evaluate_command,
+    evaluated_mlps,
     evaluations_of_run,
     faithfulness_sections,
     frontier_section,
@@ -35,15 +36,21 @@ from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
 from mxd.trainer.evaluation.evaluation_metrics import LIMITS, Measured, Metric
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import (
-    EvaluationRecord,
     MeasurementRecord,
     RunRecord,
     SteeringStrengthRecord,
 )
 from mxd.trainer.storage.run import runs_folder
+from mxd.trainer.utils.display import listed
 
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""
+
+TIES = "A tie: the 95 % interval contains zero."
+COUNTED = (
+    "Loss, KL divergence and the errors depend on one another, so the counts are no independent votes. Metrics that "
+    "say nearly the same as one of these rows, such as top-1 agreement, are only under Faithfulness."
+)
 
 
 def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Section, Section]:
@@ -61,16 +68,13 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
     others = compared[1:]
     benchmark, _ = stored_benchmark(data)
     verdict = verdict_of(session, compared or [Compared(run, {}, {})], benchmark)
-    missing = ", ".join((*verdict.missing, "side effects of steering"))
     questions = Section(
         key="verdict",
         title="",
         verdict=_sentence(run, compared, verdict.sentence),
         intro=(*(() if others else _other_layers(session, run)), *_conditions(compared)),
         tables=(verdict.table,) if verdict.table else (),
-        notes=(f"A tie: the 95 % interval contains zero. Not measured on two of them: {missing}.",)
-        if verdict.table
-        else (),
+        notes=(*((TIES, COUNTED) if verdict.table else ()), *_not_compared(compared, verdict.missing)),
         commands=() if is_evaluated else (evaluate_command(run),),
     )
     if not compared:
@@ -78,6 +82,14 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
     mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
     notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.",)
     return questions, Section(key="metrics", title="Metrics", tables=(_table(compared),), notes=notes)
+
+
+def _not_compared(compared: Sequence[Compared], missing: Sequence[str]) -> tuple[str, ...]:
+    """Say what has no row."""
+    if len(compared) < 2:
+        return ()
+    runs, what = listed([one.run.name for one in compared]), listed([*missing, "side effects of steering"])
+    return (f"Not compared, as no two of {runs} have comparable measurements: {what}.",)
 
 
 def _sentence(run: RunRecord, compared: Sequence[Compared], verdict: str) -> str:
@@ -148,7 +160,7 @@ def _recovered(own: Compared, is_alone: bool) -> str:
     half = LIMITS[RECOVERED]
     part = "most" if low > half else "less than half" if high < half else "about half"
     judged = f" replaces {part} of what the MLP does: it" if is_alone else ""
-    return f"{own.run.name}{judged} recovers {share.text}{interval} of the loss that removing the MLP costs. "
+    return f"{own.run.name}{judged} recovers {share.text}{interval} of the loss that mean-ablating the MLP costs. "
 
 
 def _conditions(compared: Sequence[Compared]) -> tuple[str, ...]:
@@ -176,11 +188,7 @@ def _conditions(compared: Sequence[Compared]) -> tuple[str, ...]:
 
 def _other_layers(session: Session, run: RunRecord) -> tuple[str, ...]:
     """Links to other layers of which several runs were evaluated."""
-    own_k = EvaluationRecord.subject == RunRecord.name
-    evaluated = select(RunRecord).where(select(EvaluationRecord.id).where(own_k).exists())
-    layers: dict[tuple[str, int], list[RunRecord]] = {}
-    for record in session.scalars(evaluated.order_by(RunRecord.started_at.desc(), RunRecord.id.desc())):
-        layers.setdefault((record.language_model, record.layer), []).append(record)
+    layers = evaluated_mlps(session)
     layers.pop((run.language_model, run.layer), None)
     links = []
     for (_, layer), runs in layers.items():

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import ExpertNotFoundError, NoIndexError, RunNotFoundError
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.commands import index_command, train_again_command
+from mxd.backend.queries.outcomes import loss_sentences
 from mxd.backend.schemas.routing import LayerRun, RunOptions
 from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from mxd.trainer.config.layer import Mixing, method_traits
@@ -63,7 +64,8 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
         runs=tuple(
             _summary(run, metrics.get(run.id), indexes.get(run.id), evaluations.get(run.name, UNKNOWN), is_fitting)
             for run in runs
-        )
+        ),
+        losses=loss_sentences(session),
     )
 
 

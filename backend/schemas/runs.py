@@ -62,7 +62,7 @@ class HeldOut(Schema):
     """True if the run was trained on this dataset."""
     normalized_mse: float
     loss_recovered: Interval
-    """Loss recovered relative to zero ablation, a share."""
+    """Loss recovered relative to mean ablation, a share."""
     loss_increase: Interval
     """Loss increase in nats per token."""
 
@@ -130,6 +130,8 @@ class RunList(Schema):
 
     runs: tuple[RunSummary, ...]
     """Newest first."""
+    losses: tuple[str, ...]
+    """Sentences on the losses of the newest MxDs, compared in pairs with those of other runs of their MLP."""
 
 
 class RunDetail(Schema):

@@ -260,7 +260,7 @@ def test_a_benchmark_has_differences_and_scores(open_page: OpenPage, site: Site)
         expect(page.get_by_text(f"Data sets: {DATASETS[0]}")).to_be_visible()
         scores.get_by_role("link", name=site.run).click()
         expect(page.get_by_role("heading", name=site.run, exact=True)).to_be_visible()
-        expect(page.get_by_text("of the loss that removing the MLP costs")).to_be_visible()
+        expect(page.get_by_text("of the loss that mean-ablating the MLP costs")).to_be_visible()
         expect(page.locator(".main-results")).to_contain_text("KL divergence")
     finally:
         shutil.rmtree(site.data / BENCHMARK_FOLDER)

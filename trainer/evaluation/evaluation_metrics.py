@@ -319,6 +319,7 @@ FAITHFULNESS = _section(
                 term="variance_explained",
                 headings=("explained",),
                 form=".1%",
+                compares_runs=True,
             ),
             Metric(
                 "normalized_mse",

@@ -35,6 +35,11 @@ def signed(value: float, digits: int = 2) -> str:
     return f"+{text}" if value > 0 and float(text) else text
 
 
+def listed(texts: Sequence[str]) -> str:
+    """Return ``a, b and c``."""
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters other than tab and line feed. Terminals obey the sequences that they begin."""
 SHOWN_ITEMS, SHOWN_CHARACTERS = 8, 120

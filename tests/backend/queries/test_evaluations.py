@@ -10,10 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.api.app import create_app
@@ -26,7 +27,7 @@ from mxd.backend.database.engine import opened, reading
 from mxd.backend.plots import figures
 from mxd.backend.plots.report import report
 from mxd.backend.queries.commands import commands, fit, train_again_command
-from mxd.backend.queries.evaluations import loss_difference
+from mxd.backend.queries.evaluations import loss_differences
 from mxd.backend.queries.glossary import glossary
 from mxd.backend.queries.outcomes import COMPARED, MEANS_OVER_EXPERTS, RECOVERED, Compared, Evidence, questions
 from mxd.backend.queries.outcomes import _sentence as sentence_of_answers
@@ -189,8 +190,8 @@ def test_a_key_of_a_report_has_one_meaning() -> None:
 
 def difference(seen: TestClient, one: str, other: str) -> Any:
     with reading(cast("Any", seen.app).state.services.database) as session:
-        found = loss_difference(session, find_run(session, one), find_run(session, other))
-    return None if found is None else asdict(found[0])
+        found = loss_differences(session, find_run(session, one), [find_run(session, other)]).get(other)
+    return None if found is None else asdict(found)
 
 
 def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> None:
@@ -206,11 +207,30 @@ def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> N
     assert difference(seen, "first", "bare") is None
 
 
+def test_runs_state_paired_differences_of_losses_also_where_intervals_overlap(copy: Copy) -> None:
+    with writing(copy.database) as session:
+        records = {run: session.scalar(select(EvaluationRecord).filter_by(subject=run)) for run in ("batch", "second")}
+        first = session.scalars(select(EvaluationRecord).filter_by(subject="first")).one()
+        for record, added in zip(records.values(), (0.2, 0.3), strict=True):
+            assert record is not None
+            increases = (np.frombuffer(first.sequences, "<f4") + np.float32(added)).astype("<f4")
+            record.sequences = increases.tobytes()
+    listed = copy.client.get("/api/runs").json()
+    intervals = [run["held_out"]["loss_recovered"] for run in listed["runs"] if run["held_out"]]
+    assert max(one["low"] for one in intervals) < min(one["high"] for one in intervals)
+    of_batch = "0.2000 nats above first’s and 0.1000 nats below second’s"
+    assert listed["losses"] == [f"In layer 1, the batch topk MxD’s loss is {of_batch} (paired by sequence, 95 %)."]
+    assert f"costs. Its loss is {of_batch}. It " in chapter(copy.client, "batch", "verdict")[0]["verdict"]
+    with writing(copy.database) as session:
+        session.execute(delete(EvaluationRecord).where(EvaluationRecord.subject != "first"))
+    assert copy.client.get("/api/runs").json()["losses"] == []
+
+
 def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> None:
     section, metrics = chapter(seen, "first", "verdict")
     (table,) = metrics["tables"]
     assert [column["key"] for column in table["columns"]] == ["first", "batch", "second"]
-    assert re.match(r"first recovers [−\d.]+.% .*of the loss that removing the MLP costs\. ", section["verdict"])
+    assert re.match(r"first recovers [−\d.]+.% .*of the loss that mean-ablating the MLP costs\. ", section["verdict"])
     assert table["axis"] == "row" and table["rows"][0]["key"] == "loss_recovered_mean"
     (questioned,) = section["tables"]
     assert [column["title"] for column in questioned["columns"]] == ["batch topk MxD", "second"]
@@ -409,17 +429,20 @@ def test_a_difference_is_won_on_its_better_side_and_tied_at_zero() -> None:
         found = Interval((low + high) / 2, low, high)
         assert (loss.outcome(found), labels.outcome(found)) == (of_loss, of_labels)
         said = sentence_of_answers({loss: {"other": found}, labels: {"other": found}}, {"other": "transcoder"})
+        side = {"win": "1.5000 nats below", "lose": "1.5000 nats above", "tie": "level with"}[of_loss]
+        assert said.startswith(f"Its loss is {side} the transcoder’s. ")
         if of_loss == "tie":
-            assert said == "It ties all 2 comparisons with the transcoder."
+            assert said.endswith(" It ties all 2 comparisons with the transcoder.")
         else:
-            assert said == "It wins 1 and loses 1 of 2 comparisons with the transcoder."
+            assert said.endswith(" It wins 1 and loses 1 of 2 comparisons with the transcoder.")
 
 
 def test_every_metric_with_a_better_end_and_an_interval_is_counted() -> None:
     record = RunRecord(name="own", method="mxd", layer=1, k=4)
     other = RunRecord(name="other", method="transcoder", layer=1, k=4)
     compared = [metric for metric in COMPARED if metric.better and metric.key not in (RECOVERED, "loss_increase")]
-    assert {"kl", "normalized_mse", "label_score", "token_entropy", "dead_in_index"} == {each.key for each in compared}
+    of_experts = {"label_score", "token_entropy", "dead_in_index"}
+    assert {"kl", "variance_explained", "normalized_mse"} | of_experts == {each.key for each in compared}
     measured = {metric.key: {"value": 1.0, "low": 0.7, "high": 1.4} for metric in compared}
     worse = {metric.key: {"value": 3.0, "low": 2.6, "high": 3.3} for metric in compared}
     evidence = Evidence(cast("Any", None), Compared(record, {}, measured), [Compared(other, {}, worse)], None)

@@ -3,19 +3,18 @@
 import "./runs.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { Fragment } from "react";
 
 import { runsQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
+import type { RunList, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { shortSource } from "@/components/runs/run-labels";
 import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { formatCount, formatPercent } from "@/lib/text/format";
+import { formatCount } from "@/lib/text/format";
 
-import { mostRecovered, RUNS_PARAMS, RunsTable } from "./runs-table";
+import { RUNS_PARAMS, RunsTable } from "./runs-table";
 
 interface Step {
   readonly title: string;
@@ -97,12 +96,11 @@ interface MessageProps {
   readonly runs: readonly RunSummary[];
   /** Null if the runs belong to several. */
   readonly model: string | null;
+  readonly losses: readonly string[];
 }
 
-/** What the runs replace, and which recovers most of the loss, if one does. */
-function Message({ runs, model }: MessageProps) {
-  const percent = (run: RunSummary) =>
-    `${run.name} (${formatPercent(run.held_out?.loss_recovered.value ?? 0, 1)}\u00a0%)`;
+/** What the runs replace, and how their losses compare. */
+function Message({ runs, model, losses }: MessageProps) {
   return (
     <p className="runs-note runs-message ink2">
       {model !== null && (
@@ -111,26 +109,19 @@ function Message({ runs, model }: MessageProps) {
           <span className="mono">{model}</span>.{" "}
         </>
       )}
-      {mostRecovered(runs).map(({ layer, best, close, among }) => (
-        <Fragment key={best.name}>
-          Of the {among} evaluated runs of layer {layer}, {percent(best)}{" "}
-          {close.length === 0
-            ? "recovers most of the loss. "
-            : `and ${close.map(percent).join(" and ")} cannot be told apart by loss recovered: their 95\u00a0% intervals overlap. Compare tests the differences in pairs. `}
-        </Fragment>
-      ))}
+      {losses.join(" ")}
     </p>
   );
 }
 
-function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
+function Runs({ runs, losses }: RunList) {
   const [{ sort, order }, setParams] = useUrlState(RUNS_PARAMS);
   const [model, ...otherModels] = new Set(runs.map((run) => run.language_model_name));
   const sample = heldOutSample(runs);
   const withModel = otherModels.length > 0;
   return (
     <>
-      <Message runs={runs} model={withModel ? null : (model ?? null)} />
+      <Message runs={runs} model={withModel ? null : (model ?? null)} losses={losses} />
       {sort !== "layer" && (
         <p className="runs-note">
           <Button size="small" onClick={() => setParams({ sort: "layer", order: "asc" })}>
@@ -141,9 +132,8 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
       <RunsTable runs={runs} withModel={withModel} sorting={{ sort, order }} onSort={(change) => setParams(change)} />
       {sample !== "" && (
         <p className="runs-note ink2">
-          {sample}; 95&nbsp;% intervals over sequences, not seeds. Routing share: the part of the layer’s effect that
-          needs the right experts at each token. * Above 100&nbsp;%: with fixed experts, the layer predicts worse than a
-          constant.
+          {sample}; 95&nbsp;% intervals over sequences, not seeds. * Above 100&nbsp;%: with fixed experts, the layer
+          predicts worse than the mean output of the MLP.
         </p>
       )}
       <NextSteps runs={runs} />
@@ -164,7 +154,7 @@ function RunsBody() {
       </EmptyState>
     );
   }
-  return <Runs runs={runs} />;
+  return <Runs {...data} />;
 }
 
 export default function RunsPage() {

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RunSummary } from "@/api/types";
 
-import { groupedRuns, isBest, mostRecovered, sortedRuns } from "./runs-table";
+import { groupedRuns, isBest, sortedRuns } from "./runs-table";
 
 const run = (name: string, layer: number, rest: Partial<RunSummary> = {}) =>
   ({
@@ -44,11 +44,6 @@ describe("runs", () => {
     expect(runs.filter((one) => isBest(one, "held_out_mse", runs)).map(({ name }) => name)).toEqual(["b"]);
     const close = [run("a", 1, { held_out: recovered(0.5, 0.2) }), run("b", 1, { held_out: recovered(0.7) })];
     expect(close.filter((one) => isBest(one, "loss_recovered", close))).toEqual([]); // their intervals overlap
-    const named = (of: readonly RunSummary[]) =>
-      mostRecovered(of).map(({ best, close, among }) => [best.name, close.map(({ name }) => name), among]);
-    expect(named(runs)).toEqual([["b", [], 2]]);
-    expect(named(close)).toEqual([["b", ["a"], 2]]);
-    expect(named([run("e", 1)])).toEqual([]);
   });
 
   it("come last in both orders if they were not measured", () => {

@@ -92,20 +92,6 @@ export function isBest(run: RunSummary, key: Sort, runs: readonly RunSummary[]):
   return values.every((other) => sign * (Number(value) - Number(other)) >= 0);
 }
 
-/** Of each MLP with several evaluated runs: the run that recovers most of the loss, and those with an overlapping interval. */
-export function mostRecovered(runs: readonly RunSummary[]) {
-  return groupedRuns(runs).flatMap(({ layer, runs: group }) => {
-    const [best, ...others] = sortedRuns(
-      group.filter((run) => run.held_out !== null),
-      "loss_recovered",
-      "desc",
-    );
-    const low = best?.held_out?.loss_recovered.low ?? 0;
-    const close = others.filter(({ held_out: found }) => (found?.loss_recovered.high ?? 0) >= low);
-    return best === undefined || others.length === 0 ? [] : [{ layer, best, close, among: others.length + 1 }];
-  });
-}
-
 /** Status of a run as a word and a mark, so that it does not rely on colour alone. */
 export function StatusWord({ status }: { readonly status: RunStatus }) {
   return (
@@ -148,6 +134,8 @@ interface Column {
   readonly term?: TermId;
 }
 
+const ROUTING = "Strict routing share";
+
 const COLUMNS: readonly Column[] = [
   { sort: "layer", name: "Layer", className: "num r-layer", term: "layer" },
   { sort: "num_experts", name: "Experts", unit: "N", className: "num r-size", term: "expert" },
@@ -157,7 +145,7 @@ const COLUMNS: readonly Column[] = [
   { sort: "training_mse", name: "MSE", unit: "training", className: "num r-metric r-training", term: "training_mse" },
   { sort: "held_out_mse", name: "MSE", unit: "held-out", className: "num r-metric", term: "normalised_mse" },
   { sort: "loss_recovered", name: "Loss recovered", unit: "%", className: "num r-loss", term: "loss_recovered" },
-  { sort: "routing_share", name: "Routing share", unit: "%", className: "num r-metric", term: "strict_routing_share" },
+  { sort: "routing_share", name: ROUTING, unit: "%", className: "num r-metric", term: "strict_routing_share" },
   { sort: "dead", name: "Dead", unit: "% in index", className: "num r-metric r-dead", term: "dead_share" },
   { sort: "updated", name: "Updated", className: "num r-wide" },
 ];
@@ -213,7 +201,7 @@ function Facts({ run }: { readonly run: RunSummary }) {
     ["N", formatCount(run.num_experts)],
     ["K", activeK(run)],
     ["MSE", run.held_out === null ? "–" : formatFixed(run.held_out.normalized_mse, 3)],
-    ["Routing", share === null ? "–" : `${formatPercent(share, 1)}\u00a0%${share > 1 ? "*" : ""}`],
+    [ROUTING, share === null ? "–" : `${formatPercent(share, 1)}\u00a0%${share > 1 ? "*" : ""}`],
   ] as const;
   return (
     <dl className="r-facts">

@@ -97,7 +97,7 @@ export function ColumnTip({ column, predicted }: { readonly column: Column; read
           ["Position", position],
           ["Active experts", token.experts.length],
           ["KL from original", nats(next?.kl)],
-          ["KL with the MLP removed", nats(next?.zeroed_kl)],
+          ["KL with the MLP zero-ablated", nats(next?.zeroed_kl)],
         ]}
       />
     </>

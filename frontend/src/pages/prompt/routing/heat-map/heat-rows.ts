@@ -223,7 +223,7 @@ export function formatKl(kl: number): string {
   return kl >= 0.9995 ? kl.toFixed(2) : kl.toFixed(3).replace(/^0/, "");
 }
 
-/** Mean over the columns of the KL with the layer, or with the MLP removed, as text. */
+/** Mean over the columns of the KL with the layer, or with the MLP zero-ablated, as text. */
 export function meanKl(columns: readonly Column[], predicted: Predicted, key: "kl" | "zeroed_kl"): string {
   // As wide as a number: the sentence does not wrap again.
   if (predicted === undefined) return "…\u2007\u2007\u2007";
