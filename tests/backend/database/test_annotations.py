@@ -85,7 +85,7 @@ def test_an_expert_has_its_lists_and_tags_and_the_table_is_filtered_by_them(own_
     assert own_client.get(EXPERT).json()["row"]["tags"] == ["weekday"]
 
 
-def test_invalid_requests_are_rejected_and_change_nothing(own_client: TestClient, database_kind: str) -> None:
+def test_invalid_requests_are_rejected_and_change_nothing(own: Engine, own_client: TestClient) -> None:
     experts, first = "/api/runs/first/experts", f"{LISTS}/1"
     made(own_client, "Dates", [1, 2])
     made(own_client, "Ötzi \u00bcÖW")
@@ -110,7 +110,7 @@ def test_invalid_requests_are_rejected_and_change_nothing(own_client: TestClient
         ("patch", EXPERT, {"label": "x", "colour": "red"}, 422),
         ("patch", EXPERT, {"note": ""}, 422),
     ]
-    if database_kind == "postgresql":
+    if own.dialect.name == "postgresql":
         wrong.append(("patch", EXPERT, {"note": "a\0b"}, 422))
     before = own_client.get(EXPERT).json()
     for method, path, body, status in wrong:
