@@ -77,7 +77,8 @@ LAYOUT = ALL.replace("}}", "}, 'color-contrast': {enabled: false}}")
 
 def violations(page: Page, options: str = ALL) -> list[str]:
     """Each rule that is broken, of whatever impact, how often, and the first place."""
-    page.evaluate(SOURCE.read_text("utf-8"))
+    if page.evaluate("!window.axe"):  # another page has been loaded
+        page.evaluate(SOURCE.read_text("utf-8"))
     found: list[dict[str, Any]] = page.evaluate(f"axe.run({{{options}}})")["violations"]
     # While something is open over the page, the page's heading is there but hidden on purpose.
     if page.locator("h1[aria-hidden=true], [aria-hidden=true] h1").count() > 0:

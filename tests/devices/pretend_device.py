@@ -18,7 +18,7 @@ It cannot see: kernels (except in Triton's interpreter), rounding, streams, memo
 tensors stay on the CPU.
 """
 
-import traceback
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -398,6 +398,10 @@ def _record_waits(func: Any, name: str, args: Any, tensors: list[Tensor], target
 def _record(operation: str) -> None:
     waits = getattr(_thread, "waits", None)
     if waits is not None:
-        frames = [frame for frame in traceback.extract_stack() if "/trainer/" in frame.filename]
-        place = f"{frames[-1].filename.rpartition('/trainer/')[2]}:{frames[-1].lineno}" if frames else "elsewhere"
+        frame = inspect.currentframe()
+        while frame is not None and "/trainer/" not in frame.f_code.co_filename:
+            frame = frame.f_back
+        place = "elsewhere"
+        if frame is not None:
+            place = f"{frame.f_code.co_filename.rpartition('/trainer/')[2]}:{frame.f_lineno}"
         waits[f"{operation} {place}"] += 1
