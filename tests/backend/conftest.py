@@ -18,7 +18,7 @@ from tests.helpers.databases import made_up_database
 from tests.helpers.runs import World, indexed_world
 from tests.helpers.servers.postgresql import Server
 
-IN_BOTH = ("annotations", "experts", "search", "waiting")
+IN_BOTH = ("annotations", "experts", "search")
 """Files of tests that run on a database in SQLite and on one in PostgreSQL; all others on SQLite alone."""
 CopyMadeUp = Callable[[Path], str]
 """Copies the data folder of a made-up database to a folder; returns the URL of the copy."""
