@@ -58,6 +58,11 @@ def test_a_typed_prompt_draws_the_map_which_pointing_previews_and_keys_walk(rout
     expect(panel(routing).get_by_role("heading", name="Token: ␣girl")).to_be_visible()
     token(routing, "girl").click()
     expect(panel(routing).get_by_role("heading", name="Locked: ␣girl")).to_be_visible()
+    lock = panel(routing).get_by_role("button", name="Lock")
+    expect(lock).to_have_attribute("aria-pressed", "true")
+    lock.click()
+    expect(lock).to_have_attribute("aria-pressed", "false")
+    lock.click()
     expect(routing).to_have_url(re.compile(r"[?&]lock=3\b"))
     assert all(row.get_by_role("cell").nth(2).inner_text() for row in rows.all()[1:17])
     scores = [float(row.get_by_role("cell").last.inner_text()) for row in rows.all()[1:17]]

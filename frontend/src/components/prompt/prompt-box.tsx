@@ -1,7 +1,7 @@
 /** A box for a prompt, the prompt while it is edited, and what is shown until there is a result. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { type CSSProperties, type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
 
 import { healthQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
@@ -116,19 +116,31 @@ interface PromptLoadingProps {
   readonly run: RunSummary;
   /** What the model does, such as `Routing`. */
   readonly label: string;
+  /** What is routed: the shapes have about as many columns as it has tokens. */
+  readonly text?: string;
+  /** Whether the result has a panel beside it. */
+  readonly hasPanel?: boolean;
   /** Progress, and how to stop it. */
   readonly children?: ReactNode;
 }
 
 /** Faint shapes in place of what a prompt leads to, and what is waited for. */
-export function PromptLoading({ run, label, children }: PromptLoadingProps) {
+export function PromptLoading({ run, label, text = "", hasPanel = false, children }: PromptLoadingProps) {
   const isFirst = useIsLoaded(run) === false;
+  const columns = text.match(/[\p{L}\p{N}]+|[^\s\p{L}\p{N}]/gu)?.length ?? 1;
   return (
-    <div className="prompted-empty">
-      <p className="ghost-status" role="status">
-        {isFirst ? `Loading the language model ${run.language_model_name} first …` : `${label} …`} {children}
-      </p>
-      <div className={children === undefined ? "ghost-grid" : "ghost-rows"} aria-hidden="true" />
+    <div className={hasPanel ? "prompted-columns" : undefined}>
+      <div className="prompted-empty">
+        <p className="ghost-status" role="status">
+          {isFirst ? `Loading the language model ${run.language_model_name} first …` : `${label} …`} {children}
+        </p>
+        <div
+          className={children === undefined ? "ghost-grid" : "ghost-rows"}
+          style={{ "--columns": columns } as CSSProperties}
+          aria-hidden="true"
+        />
+      </div>
+      {hasPanel && <div className="token-panel" />}
     </div>
   );
 }

@@ -105,7 +105,7 @@ function Compared({ run, first, params, setParams }: ComparedProps) {
     routingQuery(run.name, { text: params.second, k: effectiveK(run, params.k) }),
   );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <PromptLoading run={run} label="Routing the second text" />;
+  if (data === undefined) return <PromptLoading run={run} label="Routing the second text" text={params.second} />;
   return <DifferenceView run={run} first={first} second={data} params={params} setParams={setParams} />;
 }
 
@@ -154,7 +154,9 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         <EmptyComparison params={params} setParams={setParams} />
       )}
       {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
-      {prompt !== "" && isLoading && error === null && <PromptLoading run={run} label="Routing" />}
+      {prompt !== "" && isLoading && error === null && (
+        <PromptLoading run={run} label="Routing" text={prompt} hasPanel={view !== "texts"} />
+      )}
       {!isLoading && view === "texts" && second !== "" && (
         <Compared run={run} first={response} params={params} setParams={setParams} />
       )}

@@ -139,9 +139,8 @@ function useLock({ params, setParams }: RoutingState) {
     },
     [lock, setParams],
   );
-  const release = () => setParams({ lock: null });
-  useShortcut("release", release, lock !== null);
-  return { lock, onLock, release };
+  useShortcut("release", () => setParams({ lock: null }), lock !== null);
+  return { lock, onLock };
 }
 
 /** Columns, and ranked and filtered rows of the heat map. */
@@ -169,7 +168,7 @@ export function RoutingView(props: RoutingViewProps) {
     experts: shown.slice(0, MAX_SHARED).map(({ expert }) => expert),
   }));
   const predicted = usePredictions([response], prompt);
-  const { lock, onLock, release } = useLock(props);
+  const { lock, onLock } = useLock(props);
   const locked = columns.find(({ position }) => position === lock?.position);
   const held = locked === undefined ? null : lock;
   const { column, onPreview } = usePreview(response, columns, locked);
@@ -213,7 +212,7 @@ export function RoutingView(props: RoutingViewProps) {
           end={end}
           predicted={predicted}
           lock={held}
-          onRelease={release}
+          onToggle={() => onLock(held ?? { position: column.position, expert: null })}
         />
       )}
     </div>

@@ -19,7 +19,7 @@ import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Promoted, TokenChip, wordsFirst } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
-import { GhostButton } from "@/components/ui/button";
+import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatShare, formatSigned } from "@/lib/text/format";
 import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
@@ -108,7 +108,8 @@ interface PanelProps {
   readonly predicted: Predicted;
   /** Null while the column is only previewed. */
   readonly lock: RoutingLock | null;
-  readonly onRelease: () => void;
+  /** Locks the token, or releases it. */
+  readonly onToggle: () => void;
 }
 
 interface ExpertOfTokenProps {
@@ -194,7 +195,7 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
 }
 
 export function TokenPanel(props: PanelProps) {
-  const { run, column, predicted, lock, onRelease } = props;
+  const { run, column, predicted, lock, onToggle } = props;
   return (
     <aside className="token-panel" aria-label="Token details" data-locked={lock !== null}>
       <section>
@@ -204,13 +205,14 @@ export function TokenPanel(props: PanelProps) {
           </h2>
           <span className="note">position {column.position}</span>
           <span className="grow" />
-          {lock === null ? (
-            <span className="note">click to lock</span>
-          ) : (
-            <GhostButton shortcut="release" onClick={onRelease}>
-              Release
-            </GhostButton>
-          )}
+          <Button
+            size="small"
+            variant={lock === null ? "plain" : "chosen"}
+            aria-pressed={lock !== null}
+            onClick={onToggle}
+          >
+            Lock
+          </Button>
         </div>
         <TokenExperts key={column.position} {...props} />
       </section>

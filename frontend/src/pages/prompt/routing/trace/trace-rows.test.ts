@@ -152,4 +152,5 @@ test("effects that rank have the digits at which they differ", () => {
   expect(digitsFor([0.12, -0.06, 0.03])).toBe(2);
   expect(digitsFor([0.034, 0.031, -0.02])).toBe(3);
   expect(digitsFor([0.0312, -0.0313])).toBe(4);
+  expect(digitsFor([0.5, 0.001])).toBe(3);
 });

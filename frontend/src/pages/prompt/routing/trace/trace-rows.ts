@@ -149,9 +149,12 @@ export const byEffect = (
     return { ...layer, tokens: new Map(layer.tokens).set(position, [...new Set([...first, ...experts])]) };
   });
 
-/** The fewest digits, from two to four, at which the sizes of effects differ. */
+/** The fewest digits, from two to four, at which the sizes of effects differ and none is zero. */
 export const digitsFor = (effects: readonly number[]) =>
-  [2, 3].find((digits) => new Set(effects.map((one) => Math.abs(one).toFixed(digits))).size === effects.length) ?? 4;
+  [2, 3].find((digits) => {
+    const texts = new Set(effects.map((one) => Math.abs(one).toFixed(digits)));
+    return texts.size === effects.length && !texts.has((0).toFixed(digits));
+  }) ?? 4;
 
 /** For example `7.6 %`, of the cell's activation. */
 export const percentOf = (share: number) =>

@@ -19,6 +19,7 @@ import {
   CELL,
   cellKey,
   cellWidth,
+  digitsFor,
   type Fed,
   isRepeat,
   percentOf,
@@ -122,7 +123,7 @@ function Cell({ layer, position, chosen, fed, effect, isRepeated }: CellProps) {
       {effect !== undefined && (
         <span className="tab out">
           <span className="sr">effect on the next token </span>
-          <Signed value={effect} />
+          <Signed value={effect} digits={digitsFor([effect])} />
         </span>
       )}
       {amount !== undefined && (
