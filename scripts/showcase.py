@@ -72,7 +72,7 @@ def main() -> None:
         texts.append(text | {"perplexity_ratio": round(ratio, 2), "price": rounded(asdict(price))})
         print(f"{strength:g}: × {ratio:.2f} {steered.text!r}", file=sys.stderr)
     names = {"run": words.run, "session": words.session, "title": words.title, "prompt": config.prompt}
-    command = shlex.join(["mxd", "steer", words.run, config.prompt, *(f"--edit={edit}" for edit in edits)])
+    command = shlex.join(["python", "scripts/showcase.py", *sys.argv[1:]])
     content = {**names, "command": command, "controls": controls, "texts": texts}
     (words.data / "showcase.json").write_text(json.dumps(content, ensure_ascii=False) + "\n", "utf-8")
 

@@ -253,6 +253,8 @@ class ExpertSnapshot(Schema):
     promoted: Annotated[tuple[TokenEffect, ...], Field(max_length=64)] = ()
     """Next tokens that it promotes, as the page shows them. Default: those measured by 'mxd ablate'."""
     suppressed: Annotated[tuple[TokenEffect, ...], Field(max_length=64)] = ()
+    note: Annotated[str, Field(max_length=600)] = ""
+    """What these tokens were measured on and compared with. Default: nothing is said."""
 
 
 class RoutingSnapshot(RoutingRequest):

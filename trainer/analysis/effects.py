@@ -145,10 +145,11 @@ def expert_writes(
         log_p_RV = language_model.unembed(torch.cat([without_1W, without_1W + added_RW])).log_softmax(dim=-1)
         changes_RV.append(log_p_RV[1:] - log_p_RV[:1])
     if not changes_RV:
-        return ExpertWrites(expert, 0, (), (), Controls.compare([0.0], [0.0], ()))
+        return ExpertWrites(expert, 0, (), (), Controls.compare([0.0], [0.0], (), 0))
     change_RV = torch.stack(changes_RV).mean(dim=0)
     (promoted,), (suppressed,) = _strongest(language_model, change_RV[:1])
-    compared = Controls.compare(change_RV.amax(dim=1).tolist(), change_RV.amin(dim=1).tolist(), controls)
+    rises, falls = change_RV.amax(dim=1).tolist(), change_RV.amin(dim=1).tolist()
+    compared = Controls.compare(rises, falls, controls, len(changes_RV))
     return ExpertWrites(expert, len(changes_RV), promoted, suppressed, compared)
 
 

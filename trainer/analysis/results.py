@@ -190,26 +190,35 @@ class Controls(Documented):
     experts: tuple[int, ...]
     """Random experts; empty if no other expert is active."""
     needed: int
-    """Number of them whose largest rise the expert's has to exceed, 95 %."""
+    """Number of them whose largest rise, or fall, the expert's has to exceed, 95 %."""
     weaker: int
     """Number of them whose largest rise it exceeds."""
     exceeded: bool
     """True if these are enough; false without controls."""
+    fall_exceeded: bool
+    """True if its largest fall exceeds that of enough of them."""
     rise: float
     """Largest rise of the ``needed`` weakest, in nats."""
     fall: float
     """Largest fall, not above 0, of as many."""
     sentence: str
-    """The comparison: "stronger than 19 of 20 random experts"."""
+    """The comparison of rise and fall, and its sample."""
 
     @classmethod
-    def compare(cls, rises: Sequence[float], falls: Sequence[float], experts: Sequence[int]) -> Self:
-        """Compare the first rise with the others, those of ``experts``."""
-        own, *others = rises
-        weaker, needed, exceeded = stronger_than(own, others)
-        sentence = f"stronger than {'' if exceeded else 'only '}{weaker} of {len(others)} random experts"
-        rise, fall = (sorted(map(abs, each))[needed - 1] if others else 0.0 for each in (others, falls[1:]))
-        return cls(tuple(experts), needed, weaker, exceeded, rise, -fall, sentence)
+    def compare(cls, rises: Sequence[float], falls: Sequence[float], experts: Sequence[int], examples: int) -> Self:
+        """Compare the first rise and fall with the others, those of ``experts``, all of them means over examples."""
+        sizes = [[abs(each) for each in changes] for changes in (rises, falls)]
+        (weaker, needed, exceeded), (weaker_falls, _, fall_exceeded) = (
+            stronger_than(own, others) for own, *others in sizes
+        )
+        rise, fall = (sorted(others)[needed - 1] if others else 0.0 for _, *others in sizes)
+        only, also = ("" if enough else "only " for enough in (exceeded, fall_exceeded))
+        sentence = (
+            f"On {examples} of its strongest examples, its largest rise ({signed(rises[0])}) is stronger than "
+            f"{only}{weaker} of {len(experts)} random experts, its largest fall ({signed(falls[0])}) than "
+            f"{also}{weaker_falls}."
+        )
+        return cls(tuple(experts), needed, weaker, exceeded, fall_exceeded, rise, -fall, sentence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,8 @@ def _expert(services: Services, run: str, request: bodies.ExpertSnapshot) -> Sna
     if request.promoted:
         expert = replace(expert, promoted=request.promoted, suppressed=request.suppressed)
     command = ["mxd", "experts", run, str(number), "--examples", str(EXAMPLES)]
-    return expert.snapshot(_origin(services, [run], {}, command))
+    snapshot = expert.snapshot(_origin(services, [run], {}, command))
+    return replace(snapshot, facts=[*snapshot.facts, *([("what it writes", request.note)] if request.note else [])])
 
 
 async def _routing(services: Services, run: str, request: bodies.RoutingSnapshot, http: Request) -> Snapshot:

@@ -158,10 +158,13 @@ def test_random_experts_take_the_place_of_the_expert(world: World) -> None:
 @pytest.mark.parametrize(("weaker", "exceeded"), [(20, True), (19, True), (18, False), (0, False)])
 def test_an_expert_exceeds_chance_if_it_is_stronger_than_19_of_20(weaker: int, exceeded: bool) -> None:
     rises = [1.0, *[0.5] * weaker, *[2.0] * (20 - weaker)]
-    compared = Controls.compare(rises, [-each for each in rises], range(20))
+    compared = Controls.compare(rises, [-3.0, *[-0.5] * 20], range(20), 4)
     assert (compared.weaker, compared.needed, compared.exceeded) == (weaker, 19, exceeded)
-    assert compared.rise == -compared.fall == (0.5 if exceeded else 2.0)
-    assert compared.sentence == f"stronger than {'' if exceeded else 'only '}{weaker} of 20 random experts"
+    assert (compared.rise, compared.fall, compared.fall_exceeded) == (0.5 if exceeded else 2.0, -0.5, True)
+    assert compared.sentence == (
+        f"On 4 of its strongest examples, its largest rise (+1.00) is stronger than {'' if exceeded else 'only '}{weaker} "
+        "of 20 random experts, its largest fall (−3.00) than 20."
+    )
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

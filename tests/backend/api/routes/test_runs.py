@@ -171,11 +171,14 @@ def made(client: TestClient, body: dict[str, Any]) -> dict[str, str]:
 
 def test_an_expert(live_client: TestClient, fitted: World) -> None:
     effect = {"id": 1, "text": " <b>fox", "change": 0.5}
-    files = made(live_client, {"kind": "expert", "expert": 3, "promoted": [effect], "suppressed": []})
+    note = "Mean over 3 examples, less than 17 of 20 random experts."
+    body = {"kind": "expert", "expert": 3, "promoted": [effect], "suppressed": [], "note": note}
+    files = made(live_client, body)
     digest = weights_digest([Run.load("small", fitted.data)])
     for text in (files["html"], files["markdown"]):
         assert digest in text
         assert "mxd experts small 3 --examples 12" in text
+        assert note in text
     assert "&lt;b&gt;fox +0.50" in files["html"]
 
 
