@@ -98,11 +98,18 @@ export function kindOf(token: ReadText["candidates"][number] | undefined, candid
   return isFirst ? "word (punctuation is skipped)" : "content word (function words are skipped)";
 }
 
-/** The change of the target without each node, measured where that is known, and the nodes with the least and largest. */
+/** The experts that support and oppose the target most, with its change without each, the largest first. */
 export function strongest({ nodes }: CircuitGraph, check: CircuitCheck | null) {
-  const changes = nodes.map(({ predicted }, index) => check?.measured[index] ?? predicted);
-  const order = [...nodes.keys()].slice(1).sort((a, b) => (changes[a] ?? 0) - (changes[b] ?? 0));
-  return { changes, first: order[0] ?? 0, last: order.at(-1) ?? 0 };
+  const found = nodes.slice(1).map(({ predicted }, i) => ({
+    index: i + 1,
+    change: check?.measured[i + 1] ?? predicted,
+  }));
+  const order = found.sort((a, b) => a.change - b.change);
+  const ends = [
+    ...order.slice(0, 1).filter(({ change }) => change < 0),
+    ...order.slice(-1).filter(({ change }) => change > 0),
+  ];
+  return ends.sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
 }
 
 export function tokenText(graph: CircuitGraph, position: number): string {

@@ -1,7 +1,7 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
 import { type Query, type QueryKey, useIsFetching, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { Fragment, useMemo, useState } from "react";
 
 import { fetchSnapshot } from "@/api/mutations";
 import { circuitCheckQuery, circuitQuery, predictionsQuery, progressQuery, routingQuery } from "@/api/queries";
@@ -177,7 +177,6 @@ function Progress({ of }: { readonly of: QueryKey }) {
 /** The finding: the experts that support and oppose the target most, and what they do together. */
 function Finding({ response, check, checking }: FindingProps) {
   const { graph } = response;
-  const { changes, first, last } = strongest(graph, check);
   const named = (index: number) => {
     const node = graph.nodes[index];
     return node === undefined ? null : (
@@ -189,17 +188,20 @@ function Finding({ response, check, checking }: FindingProps) {
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
   const name = token === undefined ? `the ${graph.label}` : <TokenChip text={token.text} />;
-  const [support = 0, opposition = 0] = [changes[first], changes[last]];
+  const move = (change: number) => {
+    const word = change < 0 ? "fall" : "rise";
+    return check === null ? `would ${word}, by the prediction,` : `${word}s`;
+  };
   return (
     <div className="circuit-finding">
       <p className="finding">
-        {support < 0 && (
-          <>
-            {named(first)} supports {name} most: without it, the {token === undefined ? "target" : "logit"} falls from{" "}
-            {formatFixed(graph.value)} to {formatFixed(graph.value + support)}.{" "}
-          </>
-        )}
-        {opposition > 0 && <>{named(last)} opposes it most.</>}
+        {strongest(graph, check).map(({ index, change }, i) => (
+          <Fragment key={index}>
+            {named(index)} {change < 0 ? "supports" : "opposes"} {i === 0 ? name : "it"} most: without it, the{" "}
+            {token === undefined ? "target" : "logit"} {move(change)} from {formatFixed(graph.value)} to{" "}
+            {formatFixed(graph.value + change)}.{" "}
+          </Fragment>
+        ))}
       </p>
       <div className="circuit-verdict" data-level={check?.verdict.level}>
         <div role="status" aria-busy={checking.isFetching}>
@@ -309,8 +311,7 @@ function CircuitView({ response, request, next, isStopped, params, setParams }: 
   const { data: check = null, error, isFetching } = useQuery({ ...checkQuery, enabled: !isStopped });
   useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request, graph, check }));
   const [hovered, setHovered] = useState<number | null>(null);
-  const { changes, first, last } = strongest(graph, check);
-  const node = params.node ?? ((changes[first] ?? 0) < 0 ? first : last);
+  const node = params.node ?? strongest(graph, check)[0]?.index ?? 0;
   const selected = node < graph.nodes.length ? node : 0;
   const described = useDebouncedValue(hovered ?? selected);
   const select = (node: number) => setParams({ node });
