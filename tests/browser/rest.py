@@ -27,7 +27,7 @@ AT_REST = """element => new Promise(done => {
 def settle(page: Page) -> None:
     """Wait until nothing on the page says that it is waiting, and its fonts are there."""
     expect(page.get_by_role("status", name=WAITING)).to_have_count(0)
-    expect(page.get_by_text("Loading figure")).to_have_count(0)
+    expect(page.get_by_label("Loading figure")).to_have_count(0)
     expect(page.locator("[aria-busy=true], [data-busy]")).to_have_count(0)
     page.evaluate("document.fonts.ready.then(() => null)")
 

@@ -101,8 +101,17 @@ def test_an_unlabelled_expert_is_measured_and_its_label_and_note_persist(page: P
     note.press("Control+Enter")
     # The editor holds the same words, until they have been saved.
     expect(note).to_have_count(0)
+    held: list[Route] = []
+    page.route("**/writes", lambda route: held.append(route))
     page.reload()
     expect(heading).to_be_visible()
+    expect(writes.get_by_text("comparing with random experts")).to_be_visible()
+    colour = "bar => getComputedStyle(bar).backgroundColor"
+    bars = [writes.locator(f".{side} .bar-mark").first for side in ("up", "down")]
+    assert len({bar.evaluate(colour) for bar in bars}) == 1, "no colour before the comparison"
+    for route in held:
+        route.continue_()
+    page.unroute("**/writes")
     expect(trust.first).to_have_text("User label, not tested")
     expect(page.get_by_text("Not before code.")).to_be_visible()
     page.get_by_role("button", name="Edit label").click()

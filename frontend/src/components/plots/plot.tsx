@@ -4,6 +4,7 @@ import type { Config, PlotlyHTMLElement, PlotMouseEvent, PlotSelectionEvent } fr
 import { useEffect, useMemo, useRef, useState } from "react";
 
 import type { FigureData } from "@/api/types";
+import { LoadingState } from "@/components/ui/states";
 
 import { themeFigure, usePalette } from "./plot-theme";
 
@@ -113,7 +114,7 @@ export function Plot(props: PlotProps) {
   return (
     <div className="plot" style={{ height: props.height }} role="img" aria-label={props.label}>
       <div ref={root} />
-      {plotly === null && <span className="dim">Loading figure</span>}
+      {plotly === null && <LoadingState label="Loading figure" rows={8} rowHeight={props.height / 8} />}
     </div>
   );
 }

@@ -141,8 +141,9 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
     : `One follows in ${written} of ${next.length} top examples.`;
 }
 
-/** What the tokens are. */
+/** What the tokens are. Until the comparison is there, neither a badge nor colours say that they mean anything. */
 const BADGES = {
+  "comparing with random experts": "Its tokens may turn out to be no more than those of random experts.",
   measured: "Mean over its activations of all strengths.",
   "direct only": "Effect of its output on the next token, without the later layers.",
   "no more than random experts": "Its size alone does not tell it from a random expert.",
@@ -155,18 +156,6 @@ const BADGES = {
 export function useWrites(run: string, { row: { expert, active_tokens: active }, ablation }: ExpertDetail) {
   const { data, error, refetch } = useQuery({ ...writesQuery(run, expert), enabled: active > 0 });
   return { writes: ablation ?? data ?? null, controls: data?.controls, error, refetch };
-}
-
-/** Whether the tokens are more than those of random experts, and how they were measured. */
-function Badge({ controls, isMeasured }: { readonly controls: Controls | undefined; readonly isMeasured: boolean }) {
-  const kind: keyof typeof BADGES | undefined =
-    controls?.exceeded === false ? "no more than random experts" : isMeasured ? "measured" : controls && "direct only";
-  const compared = controls === undefined ? "" : ` It is ${controls.sentence}.`;
-  return (
-    <span className="badge" title={kind && BADGES[kind] + compared} data-kind={kind}>
-      {kind ?? "computing"}
-    </span>
-  );
 }
 
 /** The mark on the bars. */
@@ -192,6 +181,10 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         <ErrorState error={error} onRetry={() => void refetch()} />
       </section>
     );
+  const isKnown = controls !== undefined || error !== null;
+  const isMeaningful = controls?.exceeded ?? isKnown;
+  const measure = ablation === null ? "direct only" : "measured";
+  const badge = isMeaningful ? measure : isKnown ? "no more than random experts" : "comparing with random experts";
   // The controls of the strongest examples are no measure of means over all.
   const marked = ablation === null ? controls : undefined;
   const { rise = 0, fall = 0 } = marked ?? {};
@@ -199,15 +192,17 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
   return (
     <section
       className="answer writes"
-      data-meaningless={controls?.exceeded === false || undefined}
+      data-meaningful={isMeaningful || undefined}
       aria-label="Writes"
-      aria-busy={writes === null}
+      aria-busy={!isKnown}
     >
       <div className="row pane-h wrap">
         <h2>
           <Term id="direct_logit_effect">Writes</Term>
         </h2>
-        <Badge controls={controls} isMeasured={ablation !== null} />
+        <span className="badge" title={BADGES[badge] + (controls ? ` It is ${controls.sentence}.` : "")}>
+          {badge}
+        </span>
         <span className="note">
           {ablation === null
             ? `on ${writes?.examples ?? ""} of its strongest examples`
@@ -227,13 +222,10 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
       </div>
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
-        {writes === null ? (
-          "The same for random experts …"
-        ) : controls?.exceeded === false ? (
+        {controls?.exceeded === false && (
           <span>At its own activations, its largest rise is {controls.sentence}. Steering can add more.</span>
-        ) : (
-          <Continuations run={run} expert={expert} promoted={writes.promoted} />
         )}
+        {isMeaningful && <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />}
         {marked !== undefined && marked.needed > 0 && <RandomKey {...marked} />}
       </p>
     </section>

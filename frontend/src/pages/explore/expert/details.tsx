@@ -225,15 +225,9 @@ function Scores({ automatic, interval }: ScoresProps) {
         )}
       </dl>
       <p className="ink2">
-        Balanced accuracy (0.5 is chance): on {examples} held-out examples
-        {isRule ? " and on inactive tokens. Its interval (95 %, Wilson) is over the examples." : "."}
+        Balanced accuracy: on {examples} held-out examples{isRule && " and inactive tokens"}; 0.5 is chance.
+        {isRule && " 95 % interval (Wilson) over the examples. Precision and recall count weak activations too."}
       </p>
-      {isRule && (
-        <p className="ink2">
-          Precision and recall: on held-out tokens, weak activations included. Their number is not stored, so there is
-          no interval.
-        </p>
-      )}
     </>
   );
 }
@@ -277,11 +271,11 @@ export function CausalImportance({ ablation }: { readonly ablation: Ablation }) 
             </th>
             <th className="num">Own</th>
             <th className="num">
-              <Link to={links.expert(ablation.random_expert)} title="A random expert of the same density">
+              <Link to={links.expert(ablation.random_expert)}>
                 Random<span className="sr"> expert {ablation.random_expert}</span>
               </Link>
             </th>
-            <th className="num" title="A random direction of the same norm">
+            <th className="num">
               Direction<span className="sr">, random</span>
             </th>
           </tr>
@@ -302,8 +296,8 @@ export function CausalImportance({ ablation }: { readonly ablation: Ablation }) 
         </tbody>
       </table>
       <p className="ink2">
-        Baselines: a random expert of the same density, a random direction. Means without intervals: a loss change as
-        small as the random expert’s is noise. <Term id="input_dependence">Input dependence</Term>{" "}
+        Random: an expert of the same density. Direction: a random one of the same norm. Means without intervals: a loss
+        change as small as the random expert’s is noise. <Term id="input_dependence">Input dependence</Term>{" "}
         {formatPercent(ablation.input_dependence, 0)}&nbsp;%.
       </p>
     </section>
@@ -397,7 +391,7 @@ export function WeightAnalysis({ run, expert }: { readonly run: string; readonly
   const { data, error, refetch } = useQuery(expertMapQuery(run, expert, isShown));
   return (
     <section className="pane matrix-pane">
-      <PaneHead title="Weight analysis" note="SVD of its matrix, independent of any text">
+      <PaneHead title="Weight analysis" note="singular values and directions of its matrix">
         {!isShown && (
           <Button size="small" onClick={() => setShown(true)}>
             Show SVD

@@ -4,16 +4,7 @@ import "@/components/lists/lists.css";
 import "./expert.css";
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import {
-  type ChangeEvent,
-  Fragment,
-  type KeyboardEvent,
-  type SubmitEvent,
-  useEffect,
-  useId,
-  useRef,
-  useState,
-} from "react";
+import { type ChangeEvent, type KeyboardEvent, type SubmitEvent, useEffect, useId, useRef, useState } from "react";
 import { Link, useNavigate } from "react-router";
 
 import { useSetLabel, useSetNote, useSetTag } from "@/api/mutations";
@@ -434,13 +425,10 @@ function SameNumber({ expert }: { readonly expert: number }) {
       in layer{" "}
       {alike
         .toSorted((a, b) => a.layer - b.layer)
-        .map(({ name, layer }, i) => (
-          <Fragment key={name}>
-            {i > 0 && ", "}
-            <Link className="link" to={pageLinks(name).expert(expert)}>
-              {layer}
-            </Link>
-          </Fragment>
+        .map(({ name, layer }) => (
+          <Link key={name} className="link" to={pageLinks(name).expert(expert)}>
+            {layer}
+          </Link>
         ))}
     </span>
   );

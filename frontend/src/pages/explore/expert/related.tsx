@@ -185,7 +185,6 @@ export function Recurrence({ recurrence, row }: { readonly recurrence: ExpertRec
       <p className="ink2">
         Found again: each is the other’s best match, and both cosines exceed chance. Compared on {formatCount(tokens)}{" "}
         tokens; experts need {formatCount(min_tokens)} active ones.
-        {matches.some(({ is_indexed: hasPage }) => !hasPage) && " Runs without a link have no index here."}
       </p>
     </section>
   );
@@ -224,7 +223,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
           <p className="ink2">
             {data.active_tokens !== null &&
               `Counted on ${formatPlural(data.active_tokens, "token")} of a sample on which it is active${data.enough_tokens ? "" : ": too few to rely on"}. `}
-            {data.p95 !== null && `95th percentile over all other experts: ${formatFixed(data.p95)}.`}
+            {data.p95 !== null && `95 % of the other experts have at most ${formatFixed(data.p95)}.`}
           </p>
           <table className="similar">
             <tbody>

@@ -20,7 +20,6 @@ import {
   changedWords,
   describeProgress,
   type Generation,
-  isRunning,
   meanKl,
   NO_GENERATION,
   useGeneration,
@@ -45,20 +44,20 @@ interface TextProps {
   readonly note: ReactNode;
   readonly variant: Variant;
   readonly generation: Generation;
+  readonly isBusy: boolean;
   readonly steeringUrl?: string;
 }
 
-function SteeredText({ title, note, variant, generation, steeringUrl }: TextProps) {
+function SteeredText({ title, note, variant, generation, isBusy, steeringUrl }: TextProps) {
   const { tokens = [], pieces = [] } = generation[variant].continuations[0] ?? {};
   const kl = meanKl(generation[variant]);
   return (
-    <section className="steered-row" aria-label={title} aria-busy={isRunning(generation)}>
+    <section className="steered-row" aria-label={title} aria-busy={isBusy}>
       <header>
         <h3>{title}</h3>
         <span className="dim">{note}</span>
       </header>
       <div className="steered-text" data-outdated={(generation.isOutdated && pieces.length > 0) || undefined}>
-        {pieces.length === 0 && <span className="dim">{describeProgress(generation, variant) || "…"}</span>}
         <TokenStrip
           label={title}
           layout="line"
@@ -75,7 +74,11 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
       {steeringUrl !== undefined && (
         <>
           <span className="dim num">
-            <Term id="kl">KL</Term> {kl === null ? "…" : formatFixed(kl, 2)}
+            {kl !== null && (
+              <>
+                <Term id="kl">KL</Term> {formatFixed(kl, 2)}
+              </>
+            )}
           </span>
           <LinkButton size="small" variant="ghost" to={steeringUrl}>
             Open in Steer
@@ -88,8 +91,12 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
 
 const edit = (expert: number, strength: number): Edit => ({ ...newEdit(expert), strength });
 
+/** Of a text that is or will be generated. */
+const PENDING = ["idle", "waiting", "streaming"];
+
 /** The texts of a prompt at every strength and the random expert's, generated in one batch on the server. */
 function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
+  const [isStopped, setStopped] = useState(false);
   const { expert } = detail.row;
   const { controls, error } = useWrites(run, detail);
   const random = controls?.experts[0];
@@ -102,7 +109,7 @@ function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
   ] as const;
   const control = [edit(random ?? expert, STRONGEST), useGeneration(run)] as const;
   useEffect(() => {
-    if (!isKnown) return undefined;
+    if (!isKnown || isStopped) return undefined;
     const timer = setTimeout(
       () => {
         for (const [one, { start }] of random === undefined ? texts : [...texts, control])
@@ -112,10 +119,24 @@ function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
     );
     return () => clearTimeout(timer);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the strengths are constant, and `start` follows the run
-  }, [run, expert, random, isKnown, prompt]);
+  }, [run, expert, random, isKnown, isStopped, prompt]);
   // Its row is there before it is known, so that nothing moves.
-  return { texts, control: isKnown && random === undefined ? null : control };
+  const rows = isKnown && random === undefined ? texts : [...texts, control];
+  const pending = rows.find(([, { generation }]) => PENDING.includes(generation.status));
+  const stop = () => {
+    setStopped(true);
+    for (const [, generator] of rows) generator.stop();
+  };
+  return {
+    ...{ texts, rows, control: rows === texts ? null : control },
+    progress: isStopped ? "Stopped." : pending && `${rows.length + 1} texts: ${describePending(pending[1].generation)}`,
+    stop: isStopped || pending === undefined ? null : stop,
+    resume: () => setStopped(false),
+  };
 }
+
+const describePending = (generation: Generation) =>
+  describeProgress(generation, "steered") || "choosing a random expert";
 
 type Shown = ReturnType<typeof useTexts>;
 
@@ -127,8 +148,7 @@ function largestGain({ continuations }: VariantText, word?: string): number {
 }
 
 /** From which strength on the texts differ more than the random expert's, and the words that gained more than its. */
-function Conclusion({ texts, control }: Shown) {
-  const rows = control === null ? texts : [...texts, control];
+function Conclusion({ texts, control, rows }: Shown) {
   if (!rows.every(([, { generation }]) => generation.status === "done")) return null;
   const random = control?.[1].generation.steered ?? NO_GENERATION.steered;
   const noise = meanKl(random) ?? 0;
@@ -146,17 +166,25 @@ function Conclusion({ texts, control }: Shown) {
   );
 }
 
-function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
+interface TextsProps extends Pick<SteerHereProps, "detail" | "prompt"> {
+  readonly shown: Shown;
+}
+
+function Texts({ detail: { row }, prompt, shown }: TextsProps) {
   const links = usePageLinks();
-  const { row } = detail;
-  const shown = useTexts({ run, detail, prompt });
-  const { texts, control } = shown;
-  const rows = control === null ? texts : [...texts, control];
+  const { texts, rows } = shown;
+  const isBusy = shown.stop !== null;
   const failures = rows.flatMap(([, { generation }]) => generation.failure ?? []);
   return (
     <>
       <div className="steered-texts">
-        <SteeredText title="Baseline" note="no edit" variant="baseline" generation={texts[0][1].generation} />
+        <SteeredText
+          title="Baseline"
+          note="no edit"
+          variant="baseline"
+          generation={texts[0][1].generation}
+          isBusy={isBusy}
+        />
         {rows.map(([one, { generation }], i) => {
           const isOwn = i < texts.length;
           return (
@@ -177,13 +205,14 @@ function Texts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
               }
               variant="steered"
               generation={generation}
+              isBusy={isBusy}
               steeringUrl={links.page("steering", { prompt: prompt || STEER_PROMPT, edits: formatEdits([one]) })}
             />
           );
         })}
       </div>
-      <p className="steer-conclusion" role="status">
-        <Conclusion {...shown} />
+      <p className="steer-conclusion" role="status" aria-busy={isBusy}>
+        {shown.progress === undefined ? <Conclusion {...shown} /> : <span className="dim num">{shown.progress}</span>}
       </p>
       {failures[0] !== undefined && <ErrorState error={new ApiError("generation", failures[0], 0)} />}
     </>
@@ -200,7 +229,12 @@ interface SteerHereProps {
 
 export function SteerHere({ run, detail, prompt, onPrompt }: SteerHereProps) {
   const [draft, setDraft] = useState(prompt || STEER_PROMPT);
-  const submit = () => onPrompt(draft);
+  const shown = useTexts({ run, detail, prompt });
+  const { stop, resume } = shown;
+  const submit = () => {
+    resume();
+    onPrompt(draft);
+  };
   return (
     <section className="steer-here" aria-label="Steer here">
       <div className="prompt-row">
@@ -212,14 +246,20 @@ export function SteerHere({ run, detail, prompt, onPrompt }: SteerHereProps) {
           onEnter="submit"
           onOpen="leave-focus"
         />
-        <Button variant="primary" icon="steering" disabled={draft.trim() === ""} onClick={submit}>
-          Steer
-        </Button>
+        {stop === null ? (
+          <Button variant="primary" icon="steering" disabled={draft.trim() === ""} onClick={submit}>
+            Steer
+          </Button>
+        ) : (
+          <Button icon="stop" onClick={stop}>
+            Stop
+          </Button>
+        )}
         <span className="dim num">
           <RampLegend kind="diverging" low={`Δ log p, nats −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
         </span>
       </div>
-      <Texts run={run} detail={detail} prompt={prompt} />
+      <Texts detail={detail} prompt={prompt} shown={shown} />
     </section>
   );
 }

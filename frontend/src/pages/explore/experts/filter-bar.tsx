@@ -11,7 +11,7 @@ import { canBeHidden, type Filter, formatBound } from "@/components/experts/colu
 import { AddToList } from "@/components/lists/add-to-list";
 import { recordsCsv } from "@/components/plots/figure";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Described } from "@/components/terms/term";
+import { Term } from "@/components/terms/term";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Button, LinkButton, RemoveChip, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
@@ -23,7 +23,7 @@ import { formatCount } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
 
 import { type ExpertsView, sortOf, toFilters } from "./experts-params";
-import { tableRow, useAvailableColumns } from "./table";
+import { tableRow, useAvailableColumns, useFittingColumns } from "./table";
 
 interface FilterBarProps {
   readonly run: string;
@@ -34,7 +34,7 @@ interface FilterBarProps {
 function AddMatching({ run, view }: FilterBarProps) {
   const { data, hasNextPage } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const page = data?.pages[0];
-  if (page === undefined || page.matching === page.total || hasNextPage) return null;
+  if (!page?.matching || page.matching === page.total || hasNextPage) return null;
   const experts = data?.pages.flatMap((one) => one.experts.map(({ expert }) => expert)) ?? [];
   return (
     <AddToList run={run} experts={experts} className="btn sm" label={`Add ${formatCount(experts.length)} to list`} />
@@ -140,8 +140,10 @@ function FilterForm({ view: { filters, bounds, setBounds, setParams }, first, on
 }
 
 /** Menu that shows and hides columns. */
-function ColumnsMenu({ run, view: { columns: all, params, setParams } }: FilterBarProps) {
+function ColumnsMenu({ run, view }: FilterBarProps) {
+  const { columns: all, params, setParams } = view;
   const columns = useAvailableColumns(run, all).filter(canBeHidden);
+  const fitting = useFittingColumns({ run, view });
   return (
     <MenuTrigger>
       <TriggerButton className="btn columns-button">Columns</TriggerButton>
@@ -157,7 +159,10 @@ function ColumnsMenu({ run, view: { columns: all, params, setParams } }: FilterB
         >
           {columns.map((column) => (
             <MenuItem key={column.key} id={column.key}>
-              {column.header}
+              {column.header}{" "}
+              {!fitting.includes(column) && !params.hide.includes(column.key) && (
+                <span className="dim">hidden at this width</span>
+              )}
             </MenuItem>
           ))}
         </Menu>
@@ -302,14 +307,42 @@ function AddFilter({ view }: Omit<FilterBarProps, "run">) {
   );
 }
 
-function Matching({ run, view }: FilterBarProps) {
+/** How many match, their order, and what marks labels. */
+function TableKey({ run, view }: FilterBarProps) {
   const { data, isPlaceholderData } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const page = data?.pages[0];
-  if (page === undefined) return <span className="count" />;
+  const columns = useAvailableColumns(run, view.columns).filter(({ sortable }) => sortable);
   return (
-    <span className="count" role="status" aria-busy={isPlaceholderData}>
-      <b>{formatCount(page.matching)}</b> <span className="of-total">of {formatCount(page.total)}</span>
-    </span>
+    <div className="row wrap table-key dim">
+      {page === undefined ? (
+        <span className="count" />
+      ) : (
+        <span className="count" role="status" aria-busy={isPlaceholderData}>
+          <b>{formatCount(page.matching)}</b> of {formatCount(page.total)}
+        </span>
+      )}
+      <label className="row">
+        sorted by
+        <select
+          title="Clear labels: not weak, and the expert is active on at most 1 % of tokens"
+          value={sortOf(view)}
+          onChange={(event) => view.setParams({ sort: event.target.value, order: "default" }, "push")}
+        >
+          {view.params.search.trim() !== "" && <option value="match">best match</option>}
+          {view.isSteerable && <option value="credible">clear labels first, then steerability</option>}
+          {columns.map(({ key, title }) => (
+            <option key={key} value={key}>
+              {title.toLowerCase()}
+            </option>
+          ))}
+        </select>
+      </label>
+      <span className="grow" />
+      <span>
+        <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on
+        held-out tokens; <i>italic</i>: a <Term id="weak_label">weak label</Term>
+      </span>
+    </div>
   );
 }
 
@@ -321,6 +354,7 @@ interface BarProps extends FilterBarProps {
 export function FilterBar({ run, view, onSurprise }: BarProps) {
   const links = usePageLinks();
   const { params } = view;
+  const { data } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   return (
     <section className="row wrap filters" aria-label="Search and filters">
       <SearchField view={view} />
@@ -343,19 +377,10 @@ export function FilterBar({ run, view, onSurprise }: BarProps) {
         />
       )}
       <AddFilter view={view} />
-      {params.search !== "" && (
-        <>
-          <LinkButton to={links.page("search", { text: params.search })}>Matches, with reasons</LinkButton>
-          {sortOf(view) === "match" && <span className="dim">Best match first</span>}
-        </>
-      )}
-      {sortOf(view) === "credible" && (
-        <Described description="Experts with a label that is not weak, active on at most 1 % of tokens, the most steerable first. The others follow, the most steerable first.">
-          Clear labels first
-        </Described>
+      {params.search !== "" && data?.pages[0]?.matching !== 0 && (
+        <LinkButton to={links.page("search", { text: params.search })}>Matches, with reasons</LinkButton>
       )}
       <span className="grow" />
-      <Matching run={run} view={view} />
       <Button
         icon="dice"
         shortcut="surprise"
@@ -367,6 +392,7 @@ export function FilterBar({ run, view, onSurprise }: BarProps) {
       <ExportTable run={run} view={view} />
       <ColumnsMenu run={run} view={view} />
       <SavedLists run={run} view={view} />
+      <TableKey run={run} view={view} />
     </section>
   );
 }

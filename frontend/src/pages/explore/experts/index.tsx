@@ -12,7 +12,6 @@ import { NotIndexed } from "@/components/layout/missing";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Term } from "@/components/terms/term";
 import { useColumns } from "@/hooks/use-experts";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
@@ -51,11 +50,6 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
         onFilter={(among) => setParams({ among }, "push")}
       />
       <FilterBar run={run.name} view={view} onSurprise={surprise} />
-      <p className="label-key dim">
-        <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on
-        held-out tokens; <i>italics</i>: a <Term id="weak_label">weak label</Term> by its precision or recall, whatever
-        its F1
-      </p>
       <ExpertsTable run={run.name} view={view} />
     </>
   );

@@ -167,12 +167,12 @@ const ROOM: Readonly<Record<string, readonly [width: number, from: number]>> = {
   max_activation: [84, 721],
   loss_increase: [136, 721],
   recurrence: [96, 1001],
-  entropy: [104, 1151],
-  steerability: [124, 1151],
+  entropy: [104, 1201],
+  steerability: [124, 841],
   kl_amplified: [118, 1151],
   mean_activation: [64, 1301],
   histogram: [112, 1401],
-  top_tokens: [184, 1001],
+  top_tokens: [184, 1101],
   promotes: [290, 0],
   activation_per_token: [118, 1701],
 };
@@ -293,6 +293,7 @@ interface HeadProps extends Omit<ExpertsTableProps, "run"> {
 
 function Head({ view, columns }: HeadProps) {
   const { setParams } = view;
+  const sort = arrowOf(sortOf(view));
   return (
     <thead>
       <tr>
@@ -305,7 +306,7 @@ function Head({ view, columns }: HeadProps) {
           const isUnitShown = unit !== null && kind !== "count";
           if (!sortable) {
             return (
-              <th key={key} className={cellClass(column, sortOf(view))} scope="col">
+              <th key={key} className={cellClass(column, sort)} scope="col">
                 <ColumnTerm column={column}>{header}</ColumnTerm>
               </th>
             );
@@ -314,9 +315,9 @@ function Head({ view, columns }: HeadProps) {
             <SortHeader
               key={key}
               column={key}
-              className={cellClass(column, sortOf(view))}
+              className={cellClass(column, sort)}
               definition={{ name: title, text: description }}
-              sorting={{ sort: sortOf(view), order: orderOf(view) }}
+              sorting={{ sort, order: orderOf(view) }}
               onSort={(change) =>
                 setParams((params) => {
                   const now = { ...view, params };
@@ -358,21 +359,33 @@ const BodyRow = memo(function BodyRow({ row, columns, sort }: BodyRowProps) {
   );
 });
 
-export function ExpertsTable({ run, view }: ExpertsTableProps) {
+/** The column whose arrow shows the order. */
+const arrowOf = (sort: string) => (sort === "credible" ? "steerability" : sort);
+
+/** The chosen columns that fit. */
+export function useFittingColumns({ run, view }: ExpertsTableProps): readonly Column[] {
   const { hide } = view.params;
+  const window = useRoom(WINDOWS);
+  const available = useAvailableColumns(run, view.columns);
+  const sort = arrowOf(sortOf(view));
+  return useMemo(() => {
+    const wanted = available.filter(({ key }) => !hide.includes(key));
+    return fitting(wanted, sort, window);
+  }, [available, hide, sort, window]);
+}
+
+export function ExpertsTable({ run, view }: ExpertsTableProps) {
   const query = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
   const window = useRoom(WINDOWS);
-  const available = useAvailableColumns(run, view.columns);
-  const sort = sortOf(view);
+  const sort = arrowOf(sortOf(view));
   // Not by default: it loads the language model.
   const withWrites = view.params.sort === "steerability";
-  const columns = useMemo(() => {
-    const wanted = available
-      .filter(({ key }) => !hide.includes(key))
-      .map((column) => (column.key === "top_tokens" && withWrites ? promotesColumn(column) : column));
-    return fitting(wanted, sort, window);
-  }, [available, hide, sort, window, withWrites]);
+  const fitted = useFittingColumns({ run, view });
+  const columns = useMemo(
+    () => fitted.map((column) => (column.key === "top_tokens" && withWrites ? promotesColumn(column) : column)),
+    [fitted, withWrites],
+  );
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
