@@ -35,7 +35,6 @@ import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
-import { MAX_PERPLEXITY } from "@/pages/steer/steering/sweep";
 import { type Generation, isRunning, storedGeneration, useGeneration } from "@/pages/steer/steering/texts/generation";
 
 import "@/components/prompt/prompt.css";
@@ -202,9 +201,6 @@ interface HeroProps {
   readonly texts: readonly ShowcaseText[];
 }
 
-/** Whether a text stays fluent, as far as that is known. */
-const isFluent = ({ perplexity_ratio: ratio }: ShowcaseText) => (ratio ?? 1) <= MAX_PERPLEXITY;
-
 function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edits">) {
   return (
     <header>
@@ -223,7 +219,7 @@ function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edit
 function useHero({ run, request, edits, texts, controls = [] }: HeroProps) {
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const prompt = params.prompt?.trim() ? params.prompt : (request.prompt ?? "");
-  const initial = texts.findLast(isFluent)?.strength ?? edits[0]?.strength ?? 0;
+  const initial = texts.findLast((text) => text.is_fluent)?.strength ?? edits[0]?.strength ?? 0;
   const slider = useDraggedValue(params.strength ?? initial, (strength) => setParams({ strength }));
   const [typed, setTyped] = useState({ prompt, text: prompt });
   const draft = typed.prompt === prompt ? typed.text : prompt;
@@ -259,18 +255,18 @@ function useHero({ run, request, edits, texts, controls = [] }: HeroProps) {
 
 interface PriceProps {
   readonly at: ShowcaseText | undefined;
-  /** Of the shown text, relative to the original one. */
-  readonly perplexity: number | null;
+  /** The shown text, if it is stored. */
+  readonly stored: ShowcaseText | undefined;
 }
 
 /** What a strength costs: fluency of the shown text, and side effects. */
-function Price({ at, perplexity }: PriceProps) {
+function Price({ at, stored }: PriceProps) {
   return (
     <p className="dim hero-price">
-      {perplexity !== null && (
-        <span className={perplexity > MAX_PERPLEXITY ? "bad" : ""}>
-          <Term id="perplexity_ratio">Perplexity</Term> × {formatFixed(perplexity, 1)} (fluent up to {MAX_PERPLEXITY}
-          );{" "}
+      {stored?.perplexity_ratio != null && (
+        <span className={stored.is_fluent ? "" : "bad"}>
+          <Term id="perplexity_ratio">Perplexity</Term> × {formatFixed(stored.perplexity_ratio, 1)}
+          {!stored.is_fluent && ", above the limit of fluent texts"};{" "}
         </span>
       )}
       {at?.price && `side effects on other texts: ${at.price.figures}`}
@@ -378,7 +374,7 @@ function Hero(props: HeroProps) {
             onChange={slider.drag}
             onChangeEnd={slider.commit}
           />
-          {props.texts.length > 0 && <Price at={at} perplexity={texts.stored?.perplexity_ratio ?? null} />}
+          {props.texts.length > 0 && <Price at={at} stored={texts.stored} />}
         </div>
         <HeroTexts {...texts} />
         <HeroLegend run={run.name}>

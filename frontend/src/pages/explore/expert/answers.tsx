@@ -98,11 +98,17 @@ interface WrittenTokensProps {
   readonly largestChange: number;
   /** The largest change of most random experts, marked on the bars. */
   readonly random: number;
+  /** Whether the largest change exceeds those of most random experts. */
+  readonly isMeaningful: boolean;
 }
 
-function WrittenTokens({ side, tokens, largestChange, random }: WrittenTokensProps) {
+function WrittenTokens({ side, tokens, largestChange, random, isMeaningful }: WrittenTokensProps) {
   return (
-    <table className={side === "promoted" ? "written up" : "written down"} data-pending={tokens === null || undefined}>
+    <table
+      className={side === "promoted" ? "written up" : "written down"}
+      data-pending={tokens === null || undefined}
+      data-meaningful={isMeaningful || undefined}
+    >
       <thead>
         <tr>
           <th scope="col">{side === "promoted" ? "Promotes" : "Suppresses"}</th>
@@ -158,6 +164,15 @@ export function useWrites(run: string, { row: { expert, active_tokens: active },
   return { writes: ablation ?? data ?? null, controls: data?.controls, error, refetch };
 }
 
+/** What the tokens were measured on. */
+export const describeSample = (
+  measured: ExpertDetail["ablation"],
+  computed: { readonly examples: number } | null | undefined,
+) =>
+  measured === null
+    ? `on ${computed?.examples ?? ""} of its strongest examples`
+    : `mean over ${formatCount(measured.examples)} examples of all strengths`;
+
 /** The mark on the bars. */
 function RandomKey({ needed, experts, rise, fall }: Controls) {
   return (
@@ -182,7 +197,8 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
       </section>
     );
   const isKnown = controls !== undefined || error !== null;
-  const isMeaningful = controls?.exceeded ?? isKnown;
+  const isMore = { promoted: controls?.exceeded ?? isKnown, suppressed: controls?.fall_exceeded ?? isKnown };
+  const isMeaningful = isMore.promoted || isMore.suppressed;
   const measure = ablation === null ? "direct only" : "measured";
   const badge = isMeaningful ? measure : isKnown ? "no more than random experts" : "comparing with random experts";
   // The controls of the strongest examples are no measure of means over all.
@@ -200,14 +216,10 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         <h2>
           <Term id="direct_logit_effect">Writes</Term>
         </h2>
-        <span className="badge" title={BADGES[badge] + (controls ? ` It is ${controls.sentence}.` : "")}>
+        <span className="badge" title={`${BADGES[badge]} ${controls?.sentence ?? ""}`}>
           {badge}
         </span>
-        <span className="note">
-          {ablation === null
-            ? `on ${writes?.examples ?? ""} of its strongest examples`
-            : `mean over ${formatCount(ablation.examples)} examples of all strengths`}
-        </span>
+        <span className="note">{describeSample(ablation, writes)}</span>
       </div>
       <div className="answer-halves">
         {(["promoted", "suppressed"] as const).map((side) => (
@@ -217,15 +229,14 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
             tokens={writes?.[side] ?? null}
             largestChange={largestChange}
             random={side === "promoted" ? rise : -fall}
+            isMeaningful={isMore[side]}
           />
         ))}
       </div>
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
-        {controls?.exceeded === false && (
-          <span>At its own activations, its largest rise is {controls.sentence}. Steering can add more.</span>
-        )}
-        {isMeaningful && <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />}
+        {controls !== undefined && !(isMore.promoted && isMore.suppressed) && <span>{controls.sentence}</span>}
+        {isMore.promoted && <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />}
         {marked !== undefined && marked.needed > 0 && <RandomKey {...marked} />}
       </p>
     </section>

@@ -17,7 +17,7 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 import { readTablePosition, RESTORE_POSITION } from "@/pages/explore/experts/table";
 
-import { TokensAndActivations, Writes } from "./answers";
+import { describeSample, TokensAndActivations, Writes } from "./answers";
 import {
   CausalImportance,
   Facts,
@@ -132,8 +132,11 @@ function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert
   const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
   const queries = useQueryClient();
   const share = () => {
-    const writes = queries.getQueryData(writesQuery(run.name, expert).queryKey);
-    return { kind: "expert", expert, promoted: writes?.promoted ?? [], suppressed: writes?.suppressed ?? [] } as const;
+    const computed = queries.getQueryData(writesQuery(run.name, expert).queryKey);
+    const ablation = data?.ablation ?? null;
+    const { promoted = [], suppressed = [] } = ablation ?? computed ?? {};
+    const note = `${describeSample(ablation, computed)}. ${computed?.controls.sentence ?? ""}`.trim();
+    return { kind: "expert", expert, promoted, suppressed, ...(promoted.length > 0 && { note }) } as const;
   };
   useShare(run.name, data === undefined ? null : share);
   if (error !== null)

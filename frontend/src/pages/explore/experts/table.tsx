@@ -135,7 +135,7 @@ function Promotes({ expert }: Pick<ExpertRow, "expert">) {
   const { data } = useQuery(writesQuery(run, expert));
   if (data === undefined) return <span className="dim">…</span>;
   return (
-    <span className={data.controls.exceeded ? "" : "dim"} title={`It is ${data.controls.sentence}`}>
+    <span className={data.controls.exceeded ? "" : "dim"} title={data.controls.sentence}>
       <TokenChips tokens={data.promoted} {...FEW} />
     </span>
   );

@@ -71,9 +71,6 @@ export function formatShare(share: number): string {
   return formatFixed(100 * share, share < 0.0995 ? 1 : 0);
 }
 
-/** Largest perplexity of a fluent text, relative to the baseline's, as on the server. */
-export const MAX_PERPLEXITY = 2;
-
 /** Two standard errors of the difference to each side of a score. */
 export const intervalOf = ({ steered, standard_error: error }: ConceptScore) =>
   [Math.max(0, steered - 2 * error), steered + 2 * error] as const;
