@@ -236,7 +236,7 @@ def questions(benchmark: Benchmark | None) -> tuple[Question, ...]:
     )
 
 
-BASELINES = {"neurons": "neurons", "random gate": "untrained gate"}
+BASELINES = {"neurons": "neurons", "random gate": "random gate"}
 """Subjects of the benchmark that are no run, by the beginning of their names."""
 
 
@@ -355,7 +355,7 @@ def loss_sentences(session: Session) -> tuple[str, ...]:
 
 
 def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str]) -> str:
-    """Compare the losses, then count wins and losses against each rival. An untrained gate is a control, so that it is
+    """Compare the losses, then count wins and losses against each rival. A random gate is a control, so that it is
     left out."""
     clauses, has_ties = [], False
     losses_said = _of_losses(answers.get(NEXT_TOKEN_LOSS, {}), titles)

@@ -98,7 +98,7 @@ def _sentence(run: RunRecord, compared: Sequence[Compared], verdict: str) -> str
     is_alone = len(compared) == 1
     recovered = _recovered(compared[0], is_alone)
     if is_alone:
-        return f"{recovered}It is the only evaluated run of layer {run.layer}. Evaluate another one to compare them."
+        return f"{recovered}It is the only evaluated run of layer {run.layer}."
     return f"{recovered}{verdict or 'No two runs of this layer were measured on the same text.'}"
 
 

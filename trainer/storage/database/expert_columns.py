@@ -108,7 +108,7 @@ class ExpertRecord(Base):
     p99: Mapped[float] = _stored(
         "99th percentile (p99)",
         "number",
-        "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steering.",
+        "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steer.",
         header="p99",
         shown=("expert",),
     )

@@ -2,7 +2,7 @@
 
 export const SHORTCUTS = {
   search: { key: "/", what: "Search experts, pages and runs", where: "Everywhere" },
-  steer: { key: "t", what: "Open Steering with the tray", where: "Everywhere" },
+  steer: { key: "t", what: "Open Steer with the tray", where: "Everywhere" },
   present: { key: "p", what: "Presentation: full screen, everything at 150 %", where: "Everywhere" },
   help: { key: "?", what: "Show keyboard shortcuts", where: "Everywhere" },
   release: { key: "Escape", what: "Release the newest lock, or close the open dialog", where: "Everywhere" },
@@ -14,7 +14,7 @@ export const SHORTCUTS = {
   label: { key: "l", what: "Edit label", where: "Expert" },
   note: { key: "n", what: "Edit note", where: "Expert" },
   filter: { key: "f", what: "Add filter", where: "Experts" },
-  prompt: { key: "e", what: "Edit prompt", where: "Routing, Circuits, Steering, Home" },
+  prompt: { key: "e", what: "Edit prompt", where: "Prompt, Steer, Home" },
 } as const;
 
 export type ShortcutId = keyof typeof SHORTCUTS;

@@ -83,7 +83,10 @@ function MatchesTable({ comparison, params: { sort, order, all }, setParams }: T
         sorting={{ sort, order }}
         onSort={(change) => setParams(change, "push")}
       >
-        {name}
+        {name}{" "}
+        {column !== "cosine" && (
+          <span className="unit">{column === "density" ? comparison.run : comparison.other}</span>
+        )}
       </SortHeader>
     ),
     cell: (pair) => (column === "cosine" ? formatFixed : formatPercent)(VALUES[column](pair)),

@@ -148,7 +148,9 @@ export function Health({ run }: { readonly run: RunSummary }) {
       </PaneHead>
       <HealthFigures run={run} />
       {isIndexed ? (
-        <RunFigure run={run.name} name="density-histogram" height={HEIGHT} />
+        <div className="health-figure">
+          <RunFigure run={run.name} name="density-histogram" height={HEIGHT} />
+        </div>
       ) : (
         <>
           <p className="ink2">To measure how often each expert fires, run:</p>

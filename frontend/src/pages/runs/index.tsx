@@ -70,11 +70,13 @@ function NextSteps({ runs }: { readonly runs: readonly RunSummary[] }) {
   return (
     <section className="runs-next" aria-label="Next steps">
       {steps(runs).map(({ title, text, command }) => (
-        <div key={title}>
-          <h2>{title}</h2>
+        <details key={title}>
+          <summary>
+            <b>{title}</b>
+          </summary>
           <p className="ink2">{text}</p>
           <Command text={command} />
-        </div>
+        </details>
       ))}
     </section>
   );

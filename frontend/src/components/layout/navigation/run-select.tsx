@@ -26,6 +26,7 @@ export default function RunSelect(props: RunSelectProps) {
   const { edits } = useTray();
   const location = useLocation();
   const navigate = useNavigate();
+  const byLayer = runs.toSorted((a, b) => a.layer - b.layer || a.name.localeCompare(b.name, "en"));
   const choose = (chosen: string) => {
     const summary = runs.find((run) => run.name === chosen);
     if (summary === undefined || chosen === name) return;
@@ -48,7 +49,7 @@ export default function RunSelect(props: RunSelectProps) {
         {icon}
       </TriggerButton>
       <Popover className="popover" placement="bottom end">
-        <ListBox items={runs.map((run) => ({ run, id: run.name }))}>{({ run }) => <RunOption run={run} />}</ListBox>
+        <ListBox items={byLayer.map((run) => ({ run, id: run.name }))}>{({ run }) => <RunOption run={run} />}</ListBox>
       </Popover>
     </Select>
   );

@@ -147,6 +147,7 @@ function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
             <Icon name="keyboard" />
             Keyboard shortcuts<kbd aria-hidden="true">{keyCap("help")}</kbd>
           </button>
+          <h2>Theme</h2>
           <ThemeChoice />
         </Dialog>
       </Popover>
