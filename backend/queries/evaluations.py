@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.report_text import (
     Format,
+    beyond,
     cell,
     in_unit,
     in_units,
@@ -28,7 +29,7 @@ from mxd.trainer.config.layer import method_traits
 from mxd.trainer.evaluation.evaluation_metrics import TABLE, Metric, Result, measured_in
 from mxd.trainer.evaluation.evaluation_metrics import Section as Part
 from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings, group_by_seeds
-from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, RunRecord
+from mxd.trainer.storage.database.tables import AblationRecord, EvaluationRecord, IndexRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 from mxd.trainer.utils.display import signed
 
@@ -132,6 +133,7 @@ def health_section(session: Session, run: RunRecord, bits: int | None) -> Sectio
             f"{run.name}, {sample(records[0])}. {_others(session, run, records[0])[0]}"
             f"{units.capitalize()}: {', '.join(links)}.",
             *_inactive_and_dead(session, run, records[0].result),
+            *_input_dependence(session, run),
         ),
         warnings=tuple(ReportWarning(**warning) for warning in records[0].result["warnings"]),
         tables=(_facts(session, run, records, bits, "health", "Metrics of health"),),
@@ -148,6 +150,22 @@ def _inactive_and_dead(session: Session, run: RunRecord, result: Result) -> tupl
     return (
         f"Of {run.num_experts:,} {unit_name(run.method)}, {inactive} are inactive: on none of these "
         f"{result['tokens']:,} tokens. {dead} are dead: active on none of {index.tokens:,} indexed tokens.",
+    )
+
+
+def _input_dependence(session: Session, run: RunRecord) -> tuple[str, ...]:
+    """Return a sentence on whether what experts write depends on the token; none for features, which are directions."""
+    if unit_name(run.method) == "features":
+        return ()
+    term = "[input dependence](/glossary#input_dependence)"
+    query = select(AblationRecord.input_dependence).where(AblationRecord.run_id == run.id)
+    values = session.scalars(query).all()
+    if not values:
+        return (f"The {term} of the experts is not measured yet: run `mxd ablate {run.name}`.",)
+    form = in_unit("share")
+    return (
+        f"The median {term} of {plural(len(values), 'measured expert')} is {form(float(np.median(values)))} "
+        f"({span(min(values), max(values), form)}). At 0 %, an expert writes one fixed direction.",
     )
 
 
@@ -230,7 +248,8 @@ def _facts(
         form = in_unit(metric.unit, measured := metric.measured(result(record)))
         found = [metric.measured(result(other)) for other in others[record.text]]
         values = [each["value"] for each in found if each is not None and each["value"] is not None]
-        return cell(measured, form, note=f"others {span(min(values), max(values), form)}" if values else metric.norm)
+        note = f"others {span(min(values), max(values), form)}" if values else metric.norm
+        return cell(measured, form, note="; ".join(filter(None, (beyond(metric.key, measured), note))))
 
     newest, others = result(records[0]), {record.text: _others(session, run, record)[1] for record in records}
     return Table(
@@ -353,12 +372,13 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+ONCE = "the same at every K, so it is stated at the trained one"
 MEASURES = (
     Head(key="loss_increase", title="Loss increase", term="loss_increase_of_run"),
     Head(key="difference", title="Loss of the current run minus this"),
     Head(key="normalized_mse", title="Normalised MSE", term="normalised_mse"),
     Head(key="routing_share", title="Routing share", term="routing_share"),
-    Head(key="strict_routing_share", title="Strict routing share", term="strict_routing_share"),
+    Head(key="strict_routing_share", title="Strict routing share", detail=ONCE, term="strict_routing_share"),
 )
 
 
@@ -422,7 +442,10 @@ def _point(name: str, point: SeedGroup, own: SeedGroup | None) -> Row:
         "difference": (difference, partial(signed, digits=4)),
         "normalized_mse": (point.measure("normalized_mse"), in_unit("plain")),
         "routing_share": (_measured(point, "routing_share"), in_unit("share")),
-        "strict_routing_share": (_measured(point, "strict_routing_share"), in_unit("share")),
+        "strict_routing_share": (
+            _measured(point, "strict_routing_share") if k == trained_k else None,
+            in_unit("share"),
+        ),
     }
     return Row(
         key=title,
@@ -431,8 +454,8 @@ def _point(name: str, point: SeedGroup, own: SeedGroup | None) -> Row:
         + (f", {len(point.records)} seeds" if len(point.records) > 1 else ""),
         href=run_page(point.records[0].result["run"]),
         cells=tuple(
-            None if interval is None else cell(asdict(interval), form)
-            for interval, form in (measures[head.key] for head in MEASURES)
+            None if interval is None else cell(asdict(interval), form, note=beyond(key, asdict(interval)))
+            for key, (interval, form) in ((head.key, measures[head.key]) for head in MEASURES)
         ),
     )
 

@@ -30,7 +30,17 @@ from mxd.backend.queries.outcomes import (
     verdict_of,
 )
 from mxd.backend.queries.probes import benchmark_sections, probing_sections, stored_benchmark
-from mxd.backend.queries.report_text import cell, in_unit, method_title, page, plural, rounded, run_page, unit_name
+from mxd.backend.queries.report_text import (
+    beyond,
+    cell,
+    in_unit,
+    method_title,
+    page,
+    plural,
+    rounded,
+    run_page,
+    unit_name,
+)
 from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
 from mxd.trainer.evaluation.evaluation_metrics import LIMITS, Measured, Metric
@@ -126,7 +136,11 @@ def _table(compared: Sequence[Compared]) -> Table:
             title=metric.title,
             detail=str(metric.description) + arrow(metric.better),
             term=metric.term,
-            cells=tuple(cell(one.metrics.get(metric.key), form, is_best=one is best) for one in compared),
+            cells=tuple(
+                cell(measured, form, is_best=one is best, note=beyond(metric.key, measured))
+                for one in compared
+                for measured in [one.metrics.get(metric.key)]
+            ),
         )
         for metric in COMPARED
         if any(metric.key in one.metrics for one in compared)

@@ -46,6 +46,12 @@ def cell(
     return Cell(value=value, low=low, high=high, text=form(value), interval=interval, is_best=is_best, note=note)
 
 
+def beyond(key: str, measured: Mapping[str, float | None] | None) -> str:
+    """Return what a routing share above 100 % means; empty for other values."""
+    is_beyond = key in ("routing_share", "strict_routing_share") and ((measured or {}).get("value") or 0) > 1
+    return "worse than the MLP’s mean output" if is_beyond else ""
+
+
 def span(low: float, high: float, form: Format) -> str:
     """Return the ends of a range in one unit, or the one value that both are."""
     return form(high) if form(low) == form(high) else f"{form(low).removesuffix('%').rstrip()} to {form(high)}"

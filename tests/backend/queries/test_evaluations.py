@@ -51,7 +51,14 @@ from mxd.trainer.evaluation.evaluation_metrics import METRICS
 from mxd.trainer.evaluation.probing import probe
 from mxd.trainer.evaluation.steering import evaluate_steering
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MeasurementRecord, ProbeRecord, RunRecord
+from mxd.trainer.storage.database.tables import (
+    AblationRecord,
+    EvaluationRecord,
+    IndexRecord,
+    MeasurementRecord,
+    ProbeRecord,
+    RunRecord,
+)
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.bootstrap import Interval
@@ -178,6 +185,25 @@ def test_metrics_are_beside_those_of_other_runs_and_dead_beside_inactive(copy: C
     low, high = sorted(others)
     assert inactive["first"]["note"][:-2] == f"others {low}" + f" to {high}" * (low != high)
     (section,) = chapter(copy.client, "first", "health")
+    assert "not measured yet: run `mxd ablate first`" in section["intro"][2]
+    with writing(copy.database) as session:
+        numbers = dict.fromkeys(("kl_ablated", "kl_amplified", "kl_random_expert", "kl_random_direction"), 0.1)
+        rest = {"examples": 1, "random_expert": 0, "output_share": 0.1, "promoted": [], "suppressed": []}
+        run_id = find_run(session, "first").id
+        for expert, dependence in enumerate((0.02, 0.034, 0.5)):
+            measures = {"loss_increase": None, "input_dependence": dependence, **numbers, **rest}
+            session.add(AblationRecord(run_id=run_id, expert=expert, **measures))
+    (section,) = chapter(copy.client, "first", "health")
+    assert "of 3 measured experts is 3.4\N{NO-BREAK SPACE}% (2.0 to 50.0\N{NO-BREAK SPACE}%)" in section["intro"][2]
+    with writing(copy.database) as session:
+        record = session.scalars(select(EvaluationRecord).filter_by(subject="first")).one()
+        above = {"value": 1.234, "low": 1.176, "high": 1.297}
+        record.result = {
+            **record.result, "intervals": {**record.result["intervals"], "strict_routing_share": above},
+            "strict_routing_share": 1.234,
+        }  # fmt: skip
+    beyond = rows(copy.client, "first", "verdict", 1)["strict_routing_share"]["cells"][0]
+    assert (beyond["text"][:5], beyond["note"]) == ("123.4", "worse than the MLP’s mean output")
     assert "Others: 2 runs of layer 1 on the same text." in section["intro"][0]
     assert f"({own}\N{NO-BREAK SPACE}%) are inactive: on none of these 320 tokens" in section["intro"][1]
     assert section["intro"][1].endswith(f" 2 ({share}) are dead: active on none of 9,000 indexed tokens.")
@@ -388,6 +414,9 @@ def test_evaluations_at_several_k_are_a_separate_line(copy: Copy, measured: Path
     assert list(points) == ["first, K 2 (trained at 4)", "first, K 4", "batch, K 4", "second, K 4"]
     own, second = points["first, K 4"]["cells"], points["second, K 4"]["cells"]
     assert second[1]["value"] == pytest.approx(own[0]["value"] - second[0]["value"], abs=1e-5)
+    # The best constant mixing does not depend on K, so the strict share is stated once.
+    assert points["first, K 2 (trained at 4)"]["cells"][4] is None
+    assert own[4]["value"] == pytest.approx(cast("Any", at_2.result).strict_routing_share)
     assert lines["first"]["x"] == [2, 4]
     assert lines["first"]["marker"]["symbol"] == ["circle-open", "circle"]
     assert rows(copy.client, "first", "faithfulness")["l0"]["cells"][0]["value"] > 2

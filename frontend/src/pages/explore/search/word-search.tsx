@@ -47,7 +47,7 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
             ...{ key: "match", name: "Matching top examples", isSorted: true },
             cell: (hit) => (
               <>
-                {hit.matching_examples > 0 && (
+                {(hit.matching_examples > 0 || hit.is_named) && (
                   <>
                     <b>
                       {hit.matching_examples} of {hit.top_examples}
@@ -96,14 +96,15 @@ function SortOrder({ words, failure }: { readonly words: readonly string[] | und
   return (
     <details>
       <summary>
-        Sorted by how many of an expert’s 8 strongest examples fire on a searched or{" "}
+        Labels that name the text first, then by how many of an expert’s 8 strongest examples fire on a searched or{" "}
         {words.length === 0
           ? "related word"
           : `related word: ${words.slice(0, MAX_WORDS).join(", ")}${isFew ? "" : ", …"}`}
       </summary>
       <p>
-        Of equal counts, experts with a clear label come first, then those whose words the language model relates most
-        closely to the text. Before all of them come the number of an expert and labels that name the text.
+        The number of an expert comes before all. Labels that name the text are sorted by the same count. Of equal
+        counts, experts with a clear label come first, then those whose words the language model relates most closely to
+        the text.
         {!isFew && ` All related words: ${words.join(", ")}.`}
       </p>
     </details>
@@ -164,7 +165,7 @@ function Results({ run, params, setParams }: WordSearchProps) {
           note={isFull ? `the best ${MAX_HITS} of a layer at most` : undefined}
           wrap
         >
-          {layers.length > 1 && (
+          {layers.length > 1 && all.length > 0 && (
             <LayerFilter layers={layers} hits={isWaiting ? null : all} params={params} setParams={setParams} />
           )}
         </PaneHead>
@@ -187,9 +188,11 @@ function Results({ run, params, setParams }: WordSearchProps) {
               label={`Add ${formatCount(ofRun.length)} of layer ${run.layer} to list`}
             />
           )}
-          <Link className="link" to={links.page("experts", { search: text })}>
-            Filter the table of layer {run.layer} by “{text}”
-          </Link>
+          {all.length > 0 && (
+            <Link className="link" to={links.page("experts", { search: text })}>
+              Filter the table of layer {run.layer} by “{text}”
+            </Link>
+          )}
         </div>
       </div>
     </>
