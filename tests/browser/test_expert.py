@@ -160,7 +160,7 @@ def test_use_in_steering_fills_the_prompt_and_keeps_other_edits(page: Page) -> N
     row = examples(page).first
     token = peak(page, 0).inner_text()
     row.get_by_role("link", name="Use in Steering").click()
-    expect(page).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:add:1"))
+    expect(page).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:add:2"))
     (prompt,) = parse_qs(urlsplit(page.url).query)["prompt"]
     assert token in prompt
     cards = page.get_by_role("region", name="Edits").get_by_role("listitem")

@@ -47,7 +47,7 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
             ...{ key: "match", name: "Matching top examples", isSorted: true },
             cell: (hit) => (
               <>
-                {(hit.matching_examples > 0 || hit.is_named) && (
+                {hit.matching_examples > 0 && (
                   <>
                     <b>
                       {hit.matching_examples} of {hit.top_examples}
