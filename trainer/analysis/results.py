@@ -214,8 +214,9 @@ class Controls(Documented):
         rise, fall = (sorted(others)[needed - 1] if others else 0.0 for _, *others in sizes)
         only, also = ("" if enough else "only " for enough in (exceeded, fall_exceeded))
         sentence = (
-            f"On {examples} of its strongest examples, the largest rise ({signed(rises[0])}) exceeds that of {only}{weaker} "
-            f"of {len(experts)} random experts, the largest fall ({signed(falls[0])}) that of {also}{weaker_falls}."
+            f"On {examples} of its strongest examples, the largest rise ({signed(rises[0])}) exceeds that of "
+            f"{only}{weaker} of {len(experts)} random experts, the largest fall ({signed(falls[0])}) that of "
+            f"{also}{weaker_falls}."
         )
         return cls(tuple(experts), needed, weaker, exceeded, fall_exceeded, rise, -fall, sentence)
 

@@ -162,8 +162,8 @@ def test_an_expert_exceeds_chance_if_it_is_stronger_than_19_of_20(weaker: int, e
     assert (compared.weaker, compared.needed, compared.exceeded) == (weaker, 19, exceeded)
     assert (compared.rise, compared.fall, compared.fall_exceeded) == (0.5 if exceeded else 2.0, -0.5, True)
     assert compared.sentence == (
-        f"On 4 of its strongest examples, the largest rise (+1.00) exceeds that of {'' if exceeded else 'only '}{weaker} "
-        "of 20 random experts, the largest fall (−3.00) that of 20."
+        f"On 4 of its strongest examples, the largest rise (+1.00) exceeds that of {'' if exceeded else 'only '}"
+        f"{weaker} of 20 random experts, the largest fall (−3.00) that of 20."
     )
 
 
