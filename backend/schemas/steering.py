@@ -254,7 +254,7 @@ class ExpertSnapshot(Schema):
     """Next tokens that it promotes, as the page shows them. Default: those measured by 'mxd ablate'."""
     suppressed: Annotated[tuple[TokenEffect, ...], Field(max_length=64)] = ()
     note: Annotated[str, Field(max_length=600)] = ""
-    """What these tokens were measured on and compared with. Default: nothing is said."""
+    """Sample of these tokens, and their comparison. Default: none."""
 
 
 class RoutingSnapshot(RoutingRequest):
