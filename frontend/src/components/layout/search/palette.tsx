@@ -53,7 +53,9 @@ export function matches(name: string, text: string): boolean {
   );
 }
 
-export function pageCommands(text: string, linkTo: (page: PageName) => string): readonly Command[] {
+type PageCommand = Command & { readonly name: string };
+
+export function pageCommands(text: string, linkTo: (page: PageName) => string): readonly PageCommand[] {
   const views = PLACES.flatMap((place) =>
     place.views.map(({ page, name }) => ({ page, name: name === place.name ? name : `${place.name}: ${name}` })),
   );
@@ -92,20 +94,20 @@ const expertCommand = (hit: SearchHit): Command => ({
 });
 
 /** The Search page with all matches, or with the text run through the model if nothing matches. */
-const searchCommand = (text: string, isFound: boolean, links: PageLinks): Command => ({
+const searchCommand = (text: string, isFound: boolean, isSearching: boolean, links: PageLinks): Command => ({
   key: "search",
   group: "Experts",
   name: isFound
     ? `All matches of “${text}” and of related words`
     : `Run “${text}” through the model to find experts that fire on it`,
-  note: !isFound && noMatchText(text),
+  note: isSearching ? "searching …" : !isFound && noMatchText(text),
   url: links.page("search", isFound ? { text } : { kind: "passage", text }),
 });
 
 const MAX_EXPERTS = 8;
 const MAX_OTHERS = 5;
 
-/** What can be opened; Enter opens the first. */
+/** Everything that can be opened; Enter opens the first. */
 function useCommands(text: string): readonly Command[] {
   const { name: current, summary, runs } = useCurrentRun();
   const links = usePageLinks();
@@ -122,17 +124,22 @@ function useCommands(text: string): readonly Command[] {
   });
   const edit = steerCommand(typed, summary?.num_experts ?? 0);
   const found = hits.slice(0, MAX_EXPERTS).map(expertCommand);
-  const inSearch = searchCommand(typed, hits.length > 0 || isSearching, links);
+  const inSearch = searchCommand(typed, hits.length > 0 || isSearching, isSearching, links);
   const number = typedExpert(typed, summary?.num_experts ?? 0);
-  // Until the experts of this text are known, Enter opens its number or all matches, not an expert of an earlier text.
+  // Until the experts of this text are known, Enter opens its number or all matches, not an expert of an earlier text;
+  // then an expert that the text names, or all matches: those of related words are found there.
   const early = number === null ? inSearch : { ...inSearch, name: `Expert ${number}`, url: links.expert(number) };
-  const experts = isSearching ? [early, ...found] : [...found, inSearch];
+  const isNamed = !isSearching && (hits[0]?.is_named === true || hits[0]?.matched === "id");
+  const experts = isNamed ? [...found, inSearch] : [isSearching ? early : inSearch, ...found];
+  const pages = pageCommands(typed, linkTo).slice(0, typed === "" ? undefined : MAX_OTHERS);
+  const isExact = ({ name }: PageCommand) => name.toLowerCase().split(": ").includes(typed.toLowerCase());
   const sessions = (saved?.sessions ?? []).filter(({ name }) => matches(name, typed));
   const otherRuns = runs.filter((run) => run.name !== current && matches(`run ${run.name}`, typed));
   return [
     ...(edit === null ? [] : [steerTo(edit, links)]),
-    ...pageCommands(typed, linkTo).slice(0, typed === "" ? undefined : MAX_OTHERS),
+    ...pages.filter(isExact),
     ...(typed === "" || edit !== null ? [] : experts),
+    ...pages.filter((page) => !isExact(page)),
     ...sessions.slice(0, MAX_OTHERS).map(({ id, name, prompt: text }): Command => ({
       key: `session ${id}`,
       group: "Sessions",
@@ -187,11 +194,15 @@ function CommandList({ id, commands, at, onChoose, onOpen }: CommandListProps) {
 
 function PaletteBody({ onDone }: { readonly onDone: () => void }) {
   const [text, setText] = useState("");
-  const [chosen, setChosen] = useState(0);
+  /** Key of the chosen command, which stays chosen while others are found. */
+  const [chosen, setChosen] = useState<string | null>(null);
   const commands = useCommands(text);
   const navigate = useNavigate();
   const id = useId();
-  const at = Math.min(chosen, commands.length - 1);
+  const at = Math.max(
+    0,
+    commands.findIndex(({ key }) => key === chosen),
+  );
   const open = (url: string | undefined) => {
     if (url === undefined) return;
     onDone();
@@ -200,7 +211,8 @@ function PaletteBody({ onDone }: { readonly onDone: () => void }) {
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Enter") open(commands[at]?.url);
-    else if (step !== undefined) setChosen((at + step + commands.length) % Math.max(1, commands.length));
+    else if (step !== undefined)
+      setChosen(commands[(at + step + commands.length) % Math.max(1, commands.length)]?.key ?? null);
     else return;
     event.preventDefault();
   };
@@ -220,11 +232,17 @@ function PaletteBody({ onDone }: { readonly onDone: () => void }) {
         value={text}
         onChange={(event) => {
           setText(event.target.value);
-          setChosen(0);
+          setChosen(null);
         }}
         onKeyDown={onKeyDown}
       />
-      <CommandList id={id} commands={commands} at={at} onChoose={setChosen} onOpen={({ url }) => open(url)} />
+      <CommandList
+        id={id}
+        commands={commands}
+        at={at}
+        onChoose={(i) => setChosen(commands[i]?.key ?? null)}
+        onOpen={({ url }) => open(url)}
+      />
     </>
   );
 }

@@ -170,7 +170,7 @@ export const describeSample = (
   computed: { readonly examples: number } | null | undefined,
 ) =>
   measured === null
-    ? `on ${computed?.examples ?? ""} of its strongest examples`
+    ? `on ${computed ? `${computed.examples} of ` : ""}its strongest examples`
     : `mean over ${formatCount(measured.examples)} examples of all strengths`;
 
 /** The mark on the bars. */

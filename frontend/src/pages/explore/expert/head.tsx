@@ -304,6 +304,7 @@ function Trust(props: ExpertHeadProps) {
       {recurrence !== null && compared !== null && (
         <li>
           <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs
+          {!recurrence.matches.some((match) => match.is_indexed) && ", which are not indexed here"}
         </li>
       )}
     </ul>

@@ -57,7 +57,7 @@ function useRequest(run: RunSummary, params: SteeringParams): FindRequest | null
 }
 
 const FIELDS = [
-  { name: "wanted", label: "I want it to say", placeholder: "such as: medicine" },
+  { name: "wanted", label: "I want it to say", placeholder: "medicine" },
   { name: "unwanted", label: "and not", placeholder: "optional" },
 ] as const;
 
