@@ -144,7 +144,7 @@ def test_a_narrow_screen_has_tabs_and_sheets_and_its_search_leads_to_the_search_
 def test_the_selected_run_applies_to_all_pages(page: Page, site: Site) -> None:
     page.goto(f"/experts?run={site.run}&search=html")
     page.get_by_role("button", name=re.compile(site.run)).click()
-    expect_accessible(page.get_by_role("option").first)
+    expect_accessible(page.get_by_role("listbox"))
     page.get_by_role("option", name=re.compile(site.other_run)).click()
     expect(page).to_have_url(re.compile(rf"/experts\?run={site.other_run}&search=html$"))
     expect(page.get_by_text(f"mxd index {site.other_run}")).to_be_visible()
@@ -272,15 +272,15 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         page.route("**/steering", lambda route: route.abort())  # nothing is generated
         page.goto(f"/?run={site.other_run}")
         expect(page.get_by_role("heading", name="write verse")).to_be_visible()
-        steered = page.get_by_role("region", name="With its experts")
         expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 1")  # the strongest fluent one
-        expect(steered).not_to_contain_text("no longer fluent")
+        hero = page.get_by_role("region", name="Steering a text")
+        expect(hero).not_to_contain_text("above the limit of fluent texts")
         page.get_by_role("radio", name="Random expert 7").click()
         expect(page.get_by_role("complementary", name="Random expert")).to_contain_text("Two days other text at 1")
         page.get_by_role("slider").focus()
         page.keyboard.press("End")
         expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 2")
-        expect(steered).to_contain_text("perplexity × 2.8, no longer fluent")
+        expect(hero).to_contain_text("Perplexity × 2.8, above the limit of fluent texts")
         page.get_by_role("radio", name="Original").click()
         original = page.get_by_role("complementary", name="Original")
         expect(original).to_contain_text("Two days text at 0")

@@ -304,7 +304,8 @@ function Trust(props: ExpertHeadProps) {
       {recurrence !== null && compared !== null && (
         <li>
           <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs
-          {!recurrence.matches.some((match) => match.is_indexed) && ", which are not indexed here"}
+          {props.detail.recurrence?.matches.some((match) => match.is_indexed) === false &&
+            ", which are not indexed here"}
         </li>
       )}
     </ul>
