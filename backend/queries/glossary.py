@@ -4,7 +4,7 @@ from functools import cache
 
 from mxd.backend.queries.automatic_labels import MIN_ACCURACY, MIN_PRECISION, MIN_RECALL
 from mxd.backend.queries.coactivation import MIN_EVENTS
-from mxd.backend.schemas.glossary import TERMS, Definition, Glossary, GlossarySection
+from mxd.backend.schemas.glossary import TERMS, Definition, GlossarySection
 from mxd.trainer.analysis.results import SIGNIFICANT_Q
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.evaluation.evaluation_metrics import METRICS
@@ -19,8 +19,8 @@ def _sentences(description: str) -> str:
 
 
 @cache
-def glossary() -> Glossary:
-    """Return all terms with their definitions."""
+def glossary() -> tuple[GlossarySection, ...]:
+    """Return all terms with their definitions, in order."""
     columns = {column.key: column for column in EXPERT_COLUMNS}
     values = {
         "metrics": {it.key: _sentences(it.description) for it in METRICS if isinstance(it.description, str)},
@@ -37,9 +37,7 @@ def glossary() -> Glossary:
         name, text = own or (columns[term].title, columns[term].description)
         return Definition(id=term, name=name, text=text.format(**values))
 
-    return Glossary(
-        sections=tuple(
-            GlossarySection(heading=heading, terms=tuple(defined(*term) for term in terms.items()))
-            for heading, terms in TERMS.items()
-        )
+    return tuple(
+        GlossarySection(heading=heading, terms=tuple(defined(*term) for term in terms.items()))
+        for heading, terms in TERMS.items()
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StringConstraints, create_model
 
 from mxd.backend.schemas.base import ErrorEvent, Schema, StepEvent
+from mxd.backend.schemas.glossary import GlossarySection
 from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, SORTS, ExpertColumn, Kind, Measurement, Place
 
@@ -140,9 +141,10 @@ class Column(Schema):
 
 
 class ColumnList(Schema):
-    """All columns of an expert, in the order of tables and files."""
+    """All columns of an expert, in the order of tables and files, and all terms on screen."""
 
     columns: tuple[Column, ...]
+    glossary: tuple[GlossarySection, ...]
 
 
 class ExpertPage(Schema):

@@ -30,9 +30,3 @@ class GlossarySection(Schema):
 
     heading: str
     terms: tuple[Definition, ...]
-
-
-class Glossary(Schema):
-    """All terms on screen, in order."""
-
-    sections: tuple[GlossarySection, ...]

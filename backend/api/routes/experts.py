@@ -24,7 +24,6 @@ from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
 from mxd.backend.queries.search import SearchText
 from mxd.backend.schemas import experts as bodies
 from mxd.backend.schemas.base import json_response
-from mxd.backend.schemas.glossary import Glossary
 from mxd.trainer.analysis.results import ExpertMap, ExpertWrites
 from mxd.trainer.config.analysis import AblationConfig
 from mxd.trainer.inference.units import NUM_CONTROLS, column_values, random_experts
@@ -42,14 +41,8 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 @of_all_runs.get("/columns")
 def columns() -> bodies.ColumnList:
-    """Columns of the tables of experts: titles, units, descriptions, orders and filters."""
-    return bodies.ColumnList(columns=tuple(map(bodies.Column.of, EXPERT_COLUMNS)))
-
-
-@of_all_runs.get("/glossary", response_model=Glossary)
-def definitions() -> Response:
-    """Definitions of all terms on screen."""
-    return json_response(glossary())
+    """Columns of the tables of experts: titles, units, descriptions, orders and filters; and the glossary."""
+    return bodies.ColumnList(columns=tuple(map(bodies.Column.of, EXPERT_COLUMNS)), glossary=glossary())
 
 
 @router.get("/experts", response_model=bodies.ExpertPage)

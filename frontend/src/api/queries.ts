@@ -68,21 +68,14 @@ export const runsQuery = queryOptions({
   refetchInterval: MINUTE / 4,
 });
 
-/** The columns of the experts; fixed for a server. */
+/** The columns of the experts and the glossary; fixed for a server. */
 export const columnsQuery = queryOptions({
   queryKey: ["columns"],
-  queryFn: async (context) => (await get("/api/columns", {})(context)).columns,
+  queryFn: get("/api/columns", {}),
   staleTime: Infinity,
   // Pages wait for it, and continue once the server is back.
   retry: (failures, error) => (error instanceof ApiError && error.status === 0) || retry(failures, error),
   retryDelay: 2000,
-});
-
-/** The glossary; fixed for a server. */
-export const glossaryQuery = queryOptions({
-  queryKey: ["glossary"],
-  queryFn: async (context) => (await get("/api/glossary", {})(context)).sections,
-  staleTime: Infinity,
 });
 
 export const runQuery = (run: string) =>

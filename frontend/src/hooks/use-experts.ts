@@ -7,7 +7,7 @@ import { columnsQuery, type ExpertFilters, expertRowsQuery, expertsQuery } from 
 import type { Column, ExpertRow } from "@/api/types";
 
 export function useColumns(): readonly Column[] {
-  return useSuspenseQuery(columnsQuery).data;
+  return useSuspenseQuery(columnsQuery).data.columns;
 }
 
 export function useExpertRows(run: string | null, experts: readonly number[]): ReadonlyMap<number, ExpertRow> {

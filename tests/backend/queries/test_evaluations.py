@@ -625,7 +625,7 @@ def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, 
 
 
 def test_terms_of_metrics_are_in_the_glossary_whose_limits_are_filled_in() -> None:
-    terms = {term.id: term.text for section in glossary().sections for term in section.terms}
+    terms = {term.id: term.text for section in glossary() for term in section.terms}
     assert {metric.term for metric in METRICS} - {None} <= terms.keys()
     assert not [term for term, text in terms.items() if "{" in text or not text]
     assert "Below 20 active tokens" in terms["coactivation"]

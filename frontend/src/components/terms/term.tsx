@@ -6,7 +6,7 @@ import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import { glossaryQuery } from "@/api/queries";
+import { columnsQuery } from "@/api/queries";
 import type { Column, TermId } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
@@ -36,9 +36,9 @@ export function describe({ name, text }: Definition) {
 export function definitionHandlers(id: TermId, queries: QueryClient) {
   const show = (event: { readonly currentTarget: Element }) => {
     const { currentTarget } = event;
-    queries.query(glossaryQuery).then(
-      (sections) => {
-        const definition = sections.flatMap(({ terms }) => terms).find((term) => term.id === id);
+    queries.query(columnsQuery).then(
+      ({ glossary }) => {
+        const definition = glossary.flatMap(({ terms }) => terms).find((term) => term.id === id);
         if (definition !== undefined && currentTarget.matches(":hover, :focus"))
           describe(definition).onFocus({ currentTarget });
       },

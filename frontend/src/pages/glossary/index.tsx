@@ -6,7 +6,7 @@ import { useSuspenseQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "react-router";
 
-import { glossaryQuery } from "@/api/queries";
+import { columnsQuery } from "@/api/queries";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PAPER_URL } from "@/lib/text/paper";
 
@@ -14,13 +14,13 @@ const sectionId = (heading: string) => `section-${heading.toLowerCase().replaceA
 
 /** Sections with the terms that contain a text. */
 function useTerms(filter: string) {
-  const { data } = useSuspenseQuery(glossaryQuery);
+  const { glossary } = useSuspenseQuery(columnsQuery).data;
   const wanted = filter.trim().toLowerCase();
-  const sections = data.map(({ heading, terms }) => ({
+  const sections = glossary.map(({ heading, terms }) => ({
     heading,
     terms: terms.filter(({ name, text }) => `${name} ${text}`.toLowerCase().includes(wanted)),
   }));
-  const numTerms = data.flatMap(({ terms }) => terms).length;
+  const numTerms = glossary.flatMap(({ terms }) => terms).length;
   return { sections: sections.filter(({ terms }) => terms.length > 0), numTerms };
 }
 
