@@ -74,11 +74,17 @@ def loss_differences(session: Session, own: RunRecord, others: Iterable[RunRecor
     for name in names[1:]:
         for sample, record in evaluations[own.name].items():
             if twin := evaluations[name].get(sample):
-                own_S, other_S = (np.frombuffer(each.sequences, "<f4").astype(np.float64) for each in (record, twin))
                 settings = record.settings
-                found[name] = _resamples(len(own_S), settings["resamples"], settings["seed"]).mean(own_S - other_S)
+                found[name] = _paired(record.sequences, twin.sequences, settings["resamples"], settings["seed"])
                 break
     return found
+
+
+@lru_cache(maxsize=1024)
+def _paired(own: bytes, other: bytes, resamples: int, seed: int) -> Interval:
+    """Return the mean difference of two evaluations' losses by sequence. Cached: every page polls the runs."""
+    own_S, other_S = (np.frombuffer(losses, "<f4").astype(np.float64) for losses in (own, other))
+    return _resamples(len(own_S), resamples, seed).mean(own_S - other_S)
 
 
 _resamples = lru_cache(maxsize=4)(Bootstrap)

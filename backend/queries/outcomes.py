@@ -339,6 +339,8 @@ def loss_sentences(session: Session) -> tuple[str, ...]:
     differences."""
     mlps, sentences = evaluated_mlps(session), list[str]()
     for (model, layer), runs in mlps.items():
+        if len(sentences) == 2:
+            break
         own, *others = sorted(runs, key=lambda run: not run.method.endswith("mxd"))
         found = loss_differences(session, own, others)
         if not found:
@@ -351,7 +353,7 @@ def loss_sentences(session: Session) -> tuple[str, ...]:
             f"In layer {layer}{of_model}, {_in_words(own.name, titles[own.name])}{judged} loss is "
             f"{_of_losses(found, titles)} (paired by sequence, 95 %)."
         )
-    return tuple(sentences[:2])
+    return tuple(sentences)
 
 
 def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str]) -> str:
