@@ -23,13 +23,13 @@ from sqlalchemy import (
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from mxd.backend.database.annotations import EntryRecord, ListRecord, NotesBase
-from mxd.backend.database.migrations import CHAIN
 from mxd.backend.errors import BusyError
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig, connect
-from mxd.trainer.storage.database.open import check_foreign_file, open_trainer_database, prepare
+from mxd.trainer.storage.database.open import OwnedTables, check_foreign_file, open_trainer_database, prepare
 from mxd.trainer.storage.database.tables import ExampleRecord, SequenceRecord
 
+OF_BACKEND = OwnedTables(owner="backend", metadata=NotesBase.metadata, newest=3)
 OWN_TABLES = tuple(NotesBase.metadata.tables.values())
 """Tables of annotations, sessions and access tokens."""
 WRITTEN = tuple(table for table in OWN_TABLES if "run" in table.c)
@@ -67,7 +67,7 @@ def open_maybe_damaged(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS)
         raise UserError(f"Cannot open the database {url}: {error}. Choose another with --database.") from error
 
     try:
-        prepare(engine, CHAIN, NotesBase.metadata.create_all)
+        prepare(engine, OF_BACKEND, NotesBase.metadata.create_all)
     except UserError:
         engine.dispose()
         raise

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Engine, Row, Table, event, exists, func, select
+from sqlalchemy import Engine, Row, Table, exists, func, select
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from mxd.backend.database import migrations
-from mxd.backend.database.engine import OWN_TABLES, WITH_TOKENS, opened, size_in_bytes
+from mxd.backend.database.engine import OF_BACKEND, OWN_TABLES, WITH_TOKENS, opened, size_in_bytes
 from mxd.trainer.errors import DamagedDatabaseError, NotFoundError, UserError
 from mxd.trainer.storage.database.column_types import unpack, unpack_active
 from mxd.trainer.storage.database.engine import cannot_open, connect, harden_sqlite, schema_transaction
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.open import CHAIN, read_version, sqlite_file_url, upgrade, writing
+from mxd.trainer.storage.database.open import OF_TRAINER, read_version, sqlite_file_url, upgrade, writing
 from mxd.trainer.storage.database.search import compact_search, count_documents
 from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.utils.files import one_line
@@ -229,7 +228,7 @@ def compact_database(database: Engine) -> dict[str, int]:
     return {"bytes_before": before, "bytes_after": size_in_bytes(database)}
 
 
-CHAINS = (CHAIN, migrations.CHAIN)
+OWNERS = (OF_TRAINER, OF_BACKEND)
 
 
 @dataclass(frozen=True)
@@ -246,24 +245,22 @@ def upgrade_database(url: str) -> UpgradeResult:
     """Upgrade the database at an SQLAlchemy ``url`` in one transaction."""
     engine = connect(url)
     try:
-        if engine.dialect.name == "sqlite":
-            if not Path(engine.url.database or "").is_file():
-                location = engine.url.render_as_string()
-                raise NotFoundError(f"No database at {location}. Choose one with --database or --data.")
-            # Alembic's batch mode drops and recreates a table. With foreign keys on, dependent rows would be deleted.
-            event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys = OFF"))
+        if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
+            raise NotFoundError(
+                f"No database at {engine.url.render_as_string()}. Choose one with --database or --data."
+            )
         with schema_transaction(engine) as connection:
-            before = [read_version(connection, chain) for chain in CHAINS]
-            if before == [chain.newest for chain in CHAINS]:
+            before = [read_version(connection, tables) for tables in OWNERS]
+            if before == [tables.newest for tables in OWNERS]:
                 return UpgradeResult(*before, *before)
-            for chain in CHAINS:
-                upgrade(connection, chain)
+            for tables in OWNERS:
+                upgrade(connection, tables)
             if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").first():
                 raise UserError(
                     "The database was not changed: some rows refer to rows that do not exist. "
                     "Run 'mxd database check' with the version that wrote it."
                 )
-            return UpgradeResult(*before, *(read_version(connection, chain) for chain in CHAINS))
+            return UpgradeResult(*before, *(read_version(connection, tables) for tables in OWNERS))
     except DatabaseError as error:
         raise cannot_open(engine.url, error) from error
     finally:

@@ -28,7 +28,7 @@ from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.units import with_medians
 from mxd.trainer.storage.database.engine import connect, harden_sqlite
 from mxd.trainer.storage.database.open import (
-    CHAIN,
+    OF_TRAINER,
     check_foreign_file,
     check_schema,
     check_version,
@@ -98,7 +98,7 @@ def opened_read_only(url: str) -> Iterator[Engine]:
         with engine.connect() as connection:
             if is_file:
                 check_schema(connection, str(location.database))
-            check_version(read_version(connection, CHAIN) or CHAIN.newest, CHAIN)
+            check_version(read_version(connection, OF_TRAINER) or OF_TRAINER.newest, OF_TRAINER)
         check_foreign_file(engine)
         yield engine
     finally:

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine, inspect, text, update
+from sqlalchemy import Column, Connection, Engine, MetaData, Text, inspect, text, update
 from sqlalchemy.orm import Session
 
 from benchmarks.faults import kills
@@ -28,7 +28,7 @@ from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations, maintenance
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import open_database, opened, reading
-from mxd.backend.database.maintenance import CHAINS, UpgradeResult, check_database, compact_database, upgrade_database
+from mxd.backend.database.maintenance import OWNERS, UpgradeResult, check_database, compact_database, upgrade_database
 from mxd.backend.queries.runs import count_examples
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.indexing.build import build_index
@@ -38,7 +38,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database import open as trainer_open
 from mxd.trainer.storage.database.engine import connect
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.open import MigrationChain, sqlite_url, writing
+from mxd.trainer.storage.database.open import OF_TRAINER, OwnedTables, sqlite_url, writing
 from mxd.trainer.storage.database.search import delete_search
 from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import Run
@@ -175,21 +175,7 @@ def test_disk_space_is_reclaimed(
     assert kind == "postgresql" or done["bytes_after"] < done["bytes_before"] - 10**6
 
 
-NEWEST, OWN = (chain.newest for chain in CHAINS)
-REVISION = f'''
-"""A new column in a table that other tables refer to."""
-import sqlalchemy as sa
-from alembic import op
-
-revision = "{NEWEST + 1}"
-down_revision = "{NEWEST}"
-
-
-def upgrade():
-    with op.batch_alter_table("runs") as table:
-        table.add_column(sa.Column("comment", sa.Text))
-        table.alter_column("name", type_=sa.String(300))
-'''
+NEWEST, OWN = (tables.newest for tables in OWNERS)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -203,16 +189,19 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, postgresql_server: Serve
 
 
 @pytest.fixture
-def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MigrationChain:
-    """The trainer's chain with one more revision, which the program then expects."""
-    trainer, backend = CHAINS
-    scripts = tmp_path / "migrations"
-    shutil.copytree(trainer.scripts, scripts)
-    (scripts / "versions" / f"version_{NEWEST + 1}.py").write_text(REVISION)
-    chain = replace(trainer, scripts=scripts, newest=NEWEST + 1)
-    monkeypatch.setattr(trainer_open, "CHAIN", chain)
-    monkeypatch.setattr(maintenance, "CHAINS", (chain, backend))
-    return chain
+def newer(monkeypatch: pytest.MonkeyPatch) -> OwnedTables:
+    """The trainer's tables with one more column in a table that others refer to, which the program then expects."""
+    metadata = MetaData()
+    for table in OF_TRAINER.metadata.sorted_tables:
+        table.to_metadata(metadata)
+    metadata.tables["runs"].append_column(Column("comment", Text))
+    return use(monkeypatch, replace(OF_TRAINER, metadata=metadata, newest=NEWEST + 1))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, tables: OwnedTables) -> OwnedTables:
+    monkeypatch.setattr(trainer_open, "OF_TRAINER", tables)
+    monkeypatch.setattr(maintenance, "OWNERS", (tables, OWNERS[1]))
+    return tables
 
 
 def rows(url: str, table: str) -> list[list[Any]]:
@@ -227,7 +216,7 @@ def rows(url: str, table: str) -> list[list[Any]]:
 TABLES = ("runs", "metrics", "indexes", "experts", "examples", "sequences", "labels")
 
 
-def test_an_upgrade_runs_the_missing_revisions_and_keeps_every_row(url: str, newer: MigrationChain) -> None:
+def test_an_upgrade_adds_what_is_missing_and_keeps_every_row(url: str, newer: OwnedTables) -> None:
     with pytest.raises(UserError, match="older version of MxD Explorer"):
         open_database(url)
     before = {table: rows(url, table) for table in TABLES}
@@ -256,28 +245,31 @@ def test_an_upgrade_of_the_annotations_alone_is_reported(tmp_path: Path, capsys:
         assert sentence in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.owner)
-def test_a_newer_database_is_rejected_and_unchanged(chain: MigrationChain, url: str) -> None:
+@pytest.mark.parametrize("tables", OWNERS, ids=lambda tables: tables.owner)
+def test_a_newer_database_is_rejected_and_unchanged(tables: OwnedTables, url: str) -> None:
     engine = connect(url)
     with engine.begin() as connection:
-        connection.execute(chain.table.update().values(version_num="99"))
+        connection.execute(tables.table.update().values(version_num="99"))
     engine.dispose()
     for attempt in (open_database, upgrade_database):
         with pytest.raises(UserError, match="newer version of MxD Explorer"):
             attempt(url)
-    assert rows(url, chain.table.name) == [["99"]]
+    assert rows(url, tables.table.name) == [["99"]]
 
 
-def test_a_failed_upgrade_changes_nothing(url: str, newer: MigrationChain) -> None:
-    revision = newer.scripts / "versions" / f"version_{NEWEST + 1}.py"
-    revision.write_text(REVISION + "    raise MemoryError\n")
+def test_a_failed_upgrade_changes_nothing(url: str, newer: OwnedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(connection: Connection) -> None:
+        connection.execute(text("UPDATE runs SET text = 'x'"))
+        raise MemoryError
+
+    use(monkeypatch, replace(newer, change=fail))
     before = rows(url, "runs")
     with pytest.raises(MemoryError):
         upgrade_database(url)
     assert rows(url, "runs") == before
     assert rows(url, "trainer_version") == [[str(NEWEST)]]
     if url.startswith("sqlite"):  # PostgreSQL accepts no dangling rows
-        revision.write_text(REVISION)
+        use(monkeypatch, newer)
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
             connection.execute("UPDATE metrics SET run_id = run_id + 99")
         with pytest.raises(UserError, match="The database was not changed"):
@@ -311,12 +303,13 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE recurrences"))
         connection.execute(text("CREATE INDEX experts_by_entropy ON experts (run_id, entropy, expert)"))
+        connection.execute(text("ALTER TABLE examples RENAME COLUMN activation TO coefficient"))
         connection.execute(text("ALTER TABLE measurements DROP COLUMN created_at"))
         connection.execute(text("ALTER TABLE experts DROP COLUMN steerability"))
         connection.execute(text("ALTER TABLE sessions DROP COLUMN text"))
         connection.execute(text("ALTER TABLE sessions DROP COLUMN result"))
-        for chain in CHAINS:
-            connection.execute(chain.table.update().values(version_num="1"))
+        for tables_of in OWNERS:
+            connection.execute(tables_of.table.update().values(version_num="1"))
     assert upgrade_database(url) == UpgradeResult(1, 1, NEWEST, OWN)
     assert tables(engine) == newest
     keys = inspect(engine).get_pk_constraint("recurrences")["constrained_columns"]

@@ -1,7 +1,7 @@
 """Opening a database with the trainer's tables, their versions and upgrades, and deleting measurements of a run.
 
-Each owner of tables (trainer, backend) has a chain of Alembic revisions named 1, 2, … and a version table. A new
-database gets the newest tables at once. An older one changes only with ``mxd database upgrade``.
+Each owner of tables (trainer, backend) has a version table. A new database gets the newest tables at once. An older one
+changes only with ``mxd database upgrade``.
 """
 
 import os
@@ -26,6 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
+from sqlalchemy.schema import CreateColumn
 
 from mxd.trainer.errors import DamagedDatabaseError, UserError
 from mxd.trainer.storage.database.engine import (
@@ -53,15 +54,16 @@ from mxd.trainer.storage.database.tables import (
 
 
 @dataclass(frozen=True)
-class MigrationChain:
-    """All versions of one owner's tables."""
+class OwnedTables:
+    """All tables of one owner."""
 
     owner: str
     """Prefix of the version table: ``trainer`` or ``backend``."""
-    scripts: Path
-    """Folder with Alembic's ``env.py`` and ``versions``."""
+    metadata: MetaData
     newest: int
     """The version that this program reads and writes."""
+    change: Callable[[Connection], None] = lambda _: None
+    """Changes tables of any older version as new tables and columns do not."""
 
     @property
     def table(self) -> Table:
@@ -70,33 +72,33 @@ class MigrationChain:
         return Table(name, MetaData(), Column("version_num", String(32), nullable=False), key)
 
 
-def read_version(connection: Connection, chain: MigrationChain) -> int:
+def read_version(connection: Connection, tables: OwnedTables) -> int:
     """Return the version of an owner's tables; 0 if the database has none."""
-    table = chain.table
+    table = tables.table
     if not inspect(connection).has_table(table.name):
         return 0
     return int(connection.scalar(select(table.c.version_num)) or 0)
 
 
-def prepare(engine: Engine, chain: MigrationChain, create_tables: Callable[[Connection], None]) -> None:
+def prepare(engine: Engine, tables: OwnedTables, create_tables: Callable[[Connection], None]) -> None:
     """Create an owner's tables in a new database, or check the version of the existing ones. Raises UserError if the
     tables have another version, the database cannot be opened, or it is not one of ours."""
     try:
         with engine.connect() as connection:
             if engine.dialect.name == "sqlite":
                 check_schema(connection, engine.url.database)
-            version = read_version(connection, chain)
+            version = read_version(connection, tables)
         if not version:
             with schema_transaction(engine) as connection:
                 # Check again under the lock: another process may have created them.
-                if not read_version(connection, chain):
+                if not read_version(connection, tables):
                     create_tables(connection)
-                    chain.table.create(connection)
-                    connection.execute(chain.table.insert().values(version_num=str(chain.newest)))
+                    tables.table.create(connection)
+                    connection.execute(tables.table.insert().values(version_num=str(tables.newest)))
     except DatabaseError as error:
         raise cannot_open(engine.url, error) from error
     if version:
-        check_version(version, chain)
+        check_version(version, tables)
 
 
 def check_schema(connection: Connection, file: str | None) -> None:
@@ -125,36 +127,50 @@ def check_foreign_file(engine: Engine) -> None:
                 raise DamagedDatabaseError
 
 
-def check_version(version: int, chain: MigrationChain) -> None:
+def check_version(version: int, tables: OwnedTables) -> None:
     """Check that this program can use tables of ``version``. Raises UserError if the version is older or newer; the
     message says what to do."""
-    versions = f"its tables have version {version}; this version needs {chain.newest}"
-    if version < chain.newest:
+    versions = f"its tables have version {version}; this version needs {tables.newest}"
+    if version < tables.newest:
         raise UserError(
             f"The database was written by an older version of MxD Explorer ({versions}). "
             "Back it up, then run 'mxd database upgrade'."
         )
-    if version > chain.newest:
+    if version > tables.newest:
         raise UserError(
             f"The database was written by a newer version of MxD Explorer ({versions}). "
             "Install that version, or choose another database with --database."
         )
 
 
-def upgrade(connection: Connection, chain: MigrationChain) -> None:
-    """Upgrade an owner's tables to the newest version, in the caller's transaction. Raises UserError if the tables have
-    a newer version."""
-    from alembic import command
-    from alembic.config import Config
+def upgrade(connection: Connection, tables: OwnedTables) -> None:
+    """Upgrade an owner's tables of any older version, in the caller's transaction. New columns stay empty. A database
+    without tables gets them when it is opened. Raises UserError if the tables have a newer version."""
+    version = read_version(connection, tables)
+    check_version(max(version, tables.newest), tables)
+    if not version:
+        return
+    tables.metadata.create_all(connection)
+    tables.change(connection)
+    for table in tables.metadata.sorted_tables:
+        known = {column["name"] for column in inspect(connection).get_columns(table.name)}
+        for column in (column for column in table.columns if column.name not in known):
+            definition = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
+    connection.execute(tables.table.update().values(version_num=str(tables.newest)))
 
-    check_version(max(read_version(connection, chain), chain.newest), chain)
-    config = Config(attributes={"connection": connection, "version_table": chain.table.name})
-    # Config files treat "%" as the start of an interpolation.
-    config.set_main_option("script_location", str(chain.scripts).replace("%", "%%"))
-    command.upgrade(config, "head")
+
+def _change_older_tables(connection: Connection) -> None:
+    """Rename a column that had another name before version 5. Drop the indexes by which experts were ordered before
+    version 6."""
+    if "coefficient" in {column["name"] for column in inspect(connection).get_columns("examples")}:
+        connection.exec_driver_sql("ALTER TABLE examples RENAME COLUMN coefficient TO activation")
+    for index in Table("experts", MetaData(), autoload_with=connection, resolve_fks=False).indexes:
+        if index.name != "experts_by_density":
+            index.drop(connection)
 
 
-CHAIN = MigrationChain(owner="trainer", scripts=Path(__file__).parent / "migrations", newest=6)
+OF_TRAINER = OwnedTables(owner="trainer", metadata=Base.metadata, newest=6, change=_change_older_tables)
 IN_MEMORY = "sqlite://"
 """URL of a database that disappears with the process."""
 
@@ -173,7 +189,7 @@ def open_trainer_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIO
     not a database, has another schema version, or cannot be opened."""
     engine = connect(url, config)
     try:
-        prepare(engine, CHAIN, _create_tables)
+        prepare(engine, OF_TRAINER, _create_tables)
     except UserError:
         engine.dispose()
         raise

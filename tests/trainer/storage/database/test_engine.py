@@ -35,7 +35,7 @@ from mxd.trainer.storage.database.column_types import (
     unpack_active,
     unpack_all,
 )
-from mxd.trainer.storage.database.open import CHAIN, open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.open import OF_TRAINER, open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.search import (
     SYMBOL,
     best_experts_with,
@@ -69,9 +69,9 @@ def test_a_newer_version_is_rejected(postgresql_server: Server) -> None:
     url = postgresql_server.new()
     engine = open_trainer_database(url)
     with engine.begin() as connection:
-        connection.execute(CHAIN.table.update().values(version_num="99"))
+        connection.execute(OF_TRAINER.table.update().values(version_num="99"))
     engine.dispose()
-    for message in (f"version 99; this version needs {CHAIN.newest}", "Install that version"):
+    for message in (f"version 99; this version needs {OF_TRAINER.newest}", "Install that version"):
         with pytest.raises(UserError, match=message):
             open_trainer_database(url)
 

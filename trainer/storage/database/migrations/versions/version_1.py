@@ -1,8 +1,0 @@
-"""Baseline: the tables that ``trainer.storage.database.tables`` creates in a new database."""
-
-revision = "1"
-down_revision = None
-
-
-def upgrade() -> None:
-    """Do nothing: a database without a version gets its tables from the code, not from revisions."""
