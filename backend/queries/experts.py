@@ -18,7 +18,7 @@ from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_la
 from mxd.backend.queries.coactivation import MIN_EVENTS
 from mxd.backend.queries.runs import check_expert, find_index
 from mxd.backend.schemas import experts as bodies
-from mxd.trainer.analysis.labelling.matching import label_matches
+from mxd.trainer.analysis.labelling.features import label_matches
 from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
 from mxd.trainer.config.analysis import RecurrenceConfig
 from mxd.trainer.inference.results import SMALL_KL, USUAL_STRENGTH

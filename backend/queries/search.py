@@ -24,7 +24,7 @@ from mxd.backend.queries.expert_table import BrowsedRun, TokenIndex
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas.experts import AutomaticLabel, Example, Matched, SearchHit, SearchResult
 from mxd.backend.schemas.routing import PassageHit, PassageRequest, PassageResult, PassageToken
-from mxd.trainer.analysis.labelling.matching import PRECEDING, conditions_of
+from mxd.trainer.analysis.labelling.features import PRECEDING, conditions_of
 from mxd.trainer.config.analysis import FUNCTION_WORDS
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.search import (

@@ -207,17 +207,13 @@ def extend_all(background: BackgroundTokens, searches: Sequence[_Search]) -> Non
         search.beam = []
     if not owners or not len((counts := _frequent_codes(background, owners)).code):
         return
-    best = _best_values(background, owners, counts)
     taken = [0] * len(owners)
-    # Matching tokens are listed only for the best conditions, and ties go to the first feature.
-    for index in np.lexsort((-best.objective, best.candidate)).tolist():
-        number = int(best.candidate[index])
+    # Matching tokens are listed only for the best conditions.
+    for number, condition, objective in _best_conditions(background, owners, counts):
         search, candidate = owners[number]
-        if taken[number] < BEAM and best.objective[index] > candidate.objective:
+        if taken[number] < BEAM and objective > candidate.objective:
             taken[number] += 1
-            values = tuple(best.values[index, : best.length[index]].tolist())
-            condition = Condition(int(best.feature[index]), values)
-            search.beam.append(search.add_condition(candidate, condition, float(best.objective[index])))
+            search.beam.append(search.add_condition(candidate, condition, objective))
 
 
 class _CodeCounts(NamedTuple):
@@ -227,18 +223,6 @@ class _CodeCounts(NamedTuple):
     code: Indices
     true_positives: Indices
     false_positives: NDArray[np.float64]
-
-
-class _BestValues(NamedTuple):
-    """The best condition on each feature of each candidate, [conditions]."""
-
-    candidate: Indices
-    feature: Indices
-    objective: NDArray[np.float64]
-    length: Indices
-    """Number of values of the condition."""
-    values: Indices
-    """Value ids, [conditions, most values]; only the first ``length`` count."""
 
 
 def _frequent_codes(background: BackgroundTokens, owners: Sequence[tuple[_Search, RuleCandidate]]) -> _CodeCounts:
@@ -266,10 +250,12 @@ def _frequent_codes(background: BackgroundTokens, owners: Sequence[tuple[_Search
     return _CodeCounts(candidate, code, counts[chosen] - 1, false_positives)
 
 
-def _best_values(
+def _best_conditions(
     background: BackgroundTokens, owners: Sequence[tuple[_Search, RuleCandidate]], counts: _CodeCounts
-) -> _BestValues:
-    """Add values by descending ratio of true to false positives while the objective rises."""
+) -> Iterator[tuple[int, Condition, float]]:
+    """The best condition on each feature of each candidate, with the candidate's index and its new objective: candidate
+    by candidate, best first. Values are added by descending ratio of true to false positives while the objective rises.
+    """
     feature = background.feature_of_code[counts.code]
     group = counts.candidate * len(FEATURES) + feature
     order = np.lexsort((-counts.true_positives / (counts.false_positives + 0.5), group))
@@ -289,8 +275,10 @@ def _best_values(
         [owners[number] for number in candidate.tolist()], true_positives.cumsum(axis=1), false_positives.cumsum(axis=1)
     )
     objectives[np.arange(shape[1]) >= np.bincount(row)[:, None]] = -np.inf
-    best = objectives.argmax(axis=1)
-    return _BestValues(candidate, feature[first], objectives[np.arange(len(best)), best], best + 1, values)
+    last, objective = objectives.argmax(axis=1), objectives.max(axis=1)
+    for place in np.lexsort((-objective, candidate)).tolist():  # ties go to the first feature
+        condition = Condition(int(feature[first[place]]), tuple(values[place, : last[place] + 1].tolist()))
+        yield int(candidate[place]), condition, float(objective[place])
 
 
 def _objectives(

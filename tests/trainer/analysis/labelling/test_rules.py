@@ -14,9 +14,15 @@ import pytest
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.labelling import llm_explainer as module
-from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES, FEATURES, FeatureExtractor, Vocabulary, token_kind
+from mxd.trainer.analysis.labelling.features import (
+    BLOCK_SEQUENCES,
+    FEATURES,
+    FeatureExtractor,
+    Vocabulary,
+    label_matches,
+    token_kind,
+)
 from mxd.trainer.analysis.labelling.llm_explainer import Endpoint, EndpointError, ExplainResult, explain_experts
-from mxd.trainer.analysis.labelling.matching import label_matches
 from mxd.trainer.analysis.labelling.rules import (
     ActiveTokens,
     BackgroundTokens,
