@@ -20,7 +20,7 @@ from typing import Any
 
 from mxd.trainer.analysis.circuits.checking import Measuring, Without, check
 from mxd.trainer.analysis.circuits.tracing import active_experts, read_circuit, trace
-from mxd.trainer.analysis.effects import differentiable_forward, gradients_of, layers_of
+from mxd.trainer.analysis.effects import differentiable_forward, layers_of
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
@@ -98,9 +98,7 @@ def every_expert(language_model: LanguageModel, runs: list[Run], config: Circuit
     places = sorted(measuring.active)
     values = measuring.run([Without(), *(Without(frozenset([place])) for place in places)])[:, 0]
     forward = differentiable_forward(reading, layers)
-    value_1 = reading.with_token(forward).value(forward)
-    gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
-    experts = active_experts(forward, {layer: it[0] for layer, it in zip(layers, gradients, strict=True)})
+    experts = active_experts(forward, reading.with_token(forward).value(forward))
     predicted = {(it.layer, it.position, it.expert): it.predicted for it in experts}
     changes = (values[1:] - values[0]).tolist()
     return {

@@ -26,10 +26,8 @@ from torch import Tensor
 from mxd.trainer.analysis.edit_price import RANDOM_GROUPS, EditedPasses, units_of, unrelated_readings
 from mxd.trainer.analysis.effects import (
     Forward,
-    Layers,
     Reading,
     differentiable_forward,
-    gradients_of,
     layers_of,
     read_target,
 )
@@ -125,7 +123,7 @@ def activation_prices(
             for _ in range(SIGNS):
                 signs_SV = torch.randint(0, 2, log_p_SV.shape, generator=generator).to(log_p_SV) * 2 - 1
                 value = (signs_SV * (log_p_SV.detach() / 2).exp() * log_p_SV).sum()
-                for layer, effect_N in _effects(missing, forward, value.unsqueeze(0)).items():
+                for layer, effect_N in _effects(forward, value.unsqueeze(0)).items():
                     totals[layer] += effect_N**2 / (2 * SIGNS)
         for layer, total_N in totals.items():
             cache.setdefault(layers[layer], {})[key] = total_N / tokens
@@ -146,12 +144,11 @@ def saved_prices(run: Run) -> Tensor | None:
     return torch.tensor([run.prices[each] for each in experts]) if run.prices.keys() == {*experts} else None
 
 
-def _effects(layers: Layers, forward: Forward, value_1: Tensor) -> dict[int, Tensor]:
+def _effects(forward: Forward, value_1: Tensor) -> dict[int, Tensor]:
     """``expert_effects`` of each layer on a value of a pass, on the CPU."""
-    gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
     return {
-        layer: expert_effects(sparse_layer, forward.inputs_BTI[layer][0].detach().float(), gradient_BTO[0]).cpu()
-        for (layer, sparse_layer), gradient_BTO in zip(layers.items(), gradients, strict=True)
+        layer: expert_effects(forward.sparse_layers[layer], forward.input_of(layer), gradient_TO).cpu()
+        for layer, gradient_TO in forward.gradients(value_1).items()
     }
 
 
@@ -229,7 +226,7 @@ class _Search(EditedPasses):
                     self.callbacks.check_cancelled()
                     forward = differentiable_forward(reading, self.layers)
                     value_1 = reading.value(forward)
-                    effects.append(_effects(self.layers, forward, value_1))
+                    effects.append(_effects(forward, value_1))
                     values[-1][place].append(value_1.detach())
                 # The derivative of a logsumexp weighs each reading by its share of the probability.
                 weights = torch.cat(values[-1][place]).softmax(0).tolist() if effects else []

@@ -224,6 +224,15 @@ class Forward:
     logits_BSV: Tensor
     """Logits after the last prompt token and each token of the continuation, in float32."""
 
+    def input_of(self, layer: int) -> Tensor:
+        """Input of a layer's MLP in the first row, [T, I] in float32 and without gradient."""
+        return self.inputs_BTI[layer][0].detach().float()
+
+    def gradients(self, value_B: Tensor) -> dict[int, Tensor]:
+        """Gradient of the only row's value at each sparse layer's output, [T, O]."""
+        gradients = gradients_of(value_B, [self.outputs_BTO[layer] for layer in self.sparse_layers])
+        return {layer: it[0] for layer, it in zip(self.sparse_layers, gradients, strict=True)}
+
     def score(self, layer: int, position: int, expert: int) -> Tensor:
         """Gate score of an expert on one token in each row, without its bias, [B]. Top-k and ReLU come after it."""
         x_BI = self.inputs_BTI[layer][:, position].float()

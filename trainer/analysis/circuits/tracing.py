@@ -12,7 +12,7 @@ An edge says so if the predicted score is no longer above that of the strongest 
 Shapes: T tokens, I input width, O output width, K active experts, W residual width, B rows, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -49,7 +49,7 @@ from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.mlp_hooks import LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import single_texts, token_texts
-from mxd.trainer.layers.mxd import Routing, SparseLayer
+from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
@@ -108,8 +108,7 @@ def trace(
         forward = differentiable_forward(reading, sparse_layers, functions)
         reading = reading.with_token(forward)
         value_B = reading.value(forward)
-        gradients = _gradients(forward, value_B)
-        active = sorted(active_experts(forward, gradients), key=lambda expert: -abs(expert.predicted))
+        active = sorted(active_experts(forward, value_B), key=lambda expert: -abs(expert.predicted))
         shown = active[: config.nodes]
         steps = len(shown)  # of this half of the progress, and of that of the edges
         refining = replace(
@@ -167,12 +166,11 @@ def read_circuit(
     return reading
 
 
-def active_experts(forward: Forward, gradients: Mapping[int, Tensor]) -> list[ActiveExpert]:
-    """All active experts of a prompt with their predicted effects, from the gradients [T, O] at each layer."""
+def active_experts(forward: Forward, value_1: Tensor) -> list[ActiveExpert]:
+    """All active experts of a prompt with their predicted effects on a value of its pass."""
     found = []
-    for layer, gradient_TO in gradients.items():
-        x_TI = forward.inputs_BTI[layer][0].detach().float()
-        products_TK, routing = expert_products(forward.sparse_layers[layer], x_TI, gradient_TO)
+    for layer, gradient_TO in forward.gradients(value_1).items():
+        products_TK, routing = expert_products(forward.sparse_layers[layer], forward.input_of(layer), gradient_TO)
         positions_P, columns_P = (routing.activations_TK > 0).nonzero(as_tuple=True)
         rows = zip(
             positions_P.tolist(),
@@ -185,19 +183,13 @@ def active_experts(forward: Forward, gradients: Mapping[int, Tensor]) -> list[Ac
     return found
 
 
-def contribution(sparse_layer: SparseLayer, x_TI: Tensor, expert: ActiveExpert) -> Tensor:
+def contribution(forward: Forward, expert: ActiveExpert) -> Tensor:
     """Addition of an active expert to its MLP's output on its token, [O]."""
-    dense_1M = sparse_layer.dense_output(x_TI[expert.position].unsqueeze(0))
-    one = Routing(
-        torch.tensor([[expert.activation]], device=x_TI.device), torch.tensor([[expert.expert]], device=x_TI.device)
-    )
-    return sparse_layer.contribution(dense_1M, one)[0].detach()
-
-
-def _gradients(forward: Forward, value_B: Tensor) -> dict[int, Tensor]:
-    """Gradients of the only row's value at each sparse layer's output, [T, O]."""
-    gradients = gradients_of(value_B, [forward.outputs_BTO[layer] for layer in forward.sparse_layers])
-    return {layer: it[0] for layer, it in zip(forward.sparse_layers, gradients, strict=True)}
+    sparse_layer = forward.sparse_layers[expert.layer]
+    x_1I = forward.input_of(expert.layer)[expert.position].unsqueeze(0)
+    activation_11 = torch.tensor([[expert.activation]], device=x_1I.device)
+    one = Routing(activation_11, torch.tensor([[expert.expert]], device=x_1I.device))
+    return sparse_layer.contribution(sparse_layer.dense_output(x_1I), one)[0].detach()
 
 
 def refine(
@@ -206,8 +198,7 @@ def refine(
     """Predict the effects of experts with a large step or effect again, from the mean gradient along the way."""
     removed: list[tuple[ActiveExpert, Tensor]] = []
     for it in experts:
-        x_TI = forward.inputs_BTI[it.layer][0].detach().float()
-        part_O = contribution(forward.sparse_layers[it.layer], x_TI, it)
+        part_O = contribution(forward, it)
         output_O = forward.outputs_BTO[it.layer][0, it.position].detach().float()
         if abs(it.predicted) > LARGE_EFFECT or part_O.norm() > LARGE_STEP * output_O.norm():
             removed.append((it, part_O))
@@ -261,19 +252,14 @@ def _edges(
     for number, end in enumerate(shown, start=1):
         callbacks.check_cancelled()
         callbacks.on_progress(len(shown) + number - 1, 2 * len(shown), "")
-        sources = [
-            (index, it)
-            for index, it in enumerate(shown, start=1)
-            if it.layer < end.layer and it.position <= end.position
-        ]
+        before = ((index, it) for index, it in enumerate(shown, start=1) if it.layer < end.layer)
+        sources = [(index, it) for index, it in before if it.position <= end.position]
         if not sources:
             continue
-        gradients = _gradients(forward, forward.score(end.layer, end.position, end.expert))
+        gradients = forward.gradients(forward.score(end.layer, end.position, end.expert))
         margin = _margin(forward, end)
         for source, it in sources:
-            x_TI = forward.inputs_BTI[it.layer][0].detach().float()
-            part_O = contribution(forward.sparse_layers[it.layer], x_TI, it)
-            if change := -float(gradients[it.layer][it.position] @ part_O):
+            if change := -float(gradients[it.layer][it.position] @ contribution(forward, it)):
                 weight = abs(change / end.activation * end.predicted)
                 weighted.append((weight, CircuitEdge(source, number, change, -change >= margin)))
     weighted.sort(key=lambda pair: -pair[0])
@@ -292,7 +278,7 @@ def _margin(forward: Forward, expert: ActiveExpert) -> float:
     sparse_layer = forward.sparse_layers[expert.layer]
     if not method_traits(sparse_layer.method).has_top_k or sparse_layer.config.k >= sparse_layer.config.num_experts:
         return expert.activation
-    x_1I = forward.inputs_BTI[expert.layer][0, expert.position].detach().float().unsqueeze(0)
+    x_1I = forward.input_of(expert.layer)[expert.position].unsqueeze(0)
     scores_1K, _ = sparse_layer.gate.choose(x_1I, sparse_layer.config.k + 1)
     return expert.activation - max(0.0, float(scores_1K[0, -1]))
 
