@@ -138,7 +138,8 @@ def route_alone(language_model: LanguageModel, size: Sizes, run: Run, tokens: in
 
 def _collect(run: Run, tokens: int, language_model: LanguageModel) -> None:
     config = _config(run, tokens)
-    with closing(IndexBuilder(run, config, language_model)) as builder:
+    builder = IndexBuilder(run, config, language_model)
+    with closing(builder.token_counts):
         collect(builder, run, config, language_model, SINGLE_PROCESS, NO_CALLBACKS)
 
 

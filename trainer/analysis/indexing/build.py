@@ -29,7 +29,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.analysis.effect_search import activation_prices, prices_of_units
-from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, StoredSequences, TopExamples
+from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, TopExamples
 from mxd.trainer.analysis.indexing.statistics import (
     ACTIVATION_BINS,
     HISTOGRAM_BINS,
@@ -86,7 +86,8 @@ class IndexBuilder:
         self.statistics = ExpertStatistics(num_experts)
         self.token_counts = TokenCounts(num_experts, language_model.architecture.vocabulary_size, run.folder)
         self.examples = TopExamples(num_experts, config.top_examples, config.examples_per_bin, config.seed)
-        self.sequences = StoredSequences()
+        self.token_ids: dict[int, NDArray[np.uint32]] = {}
+        """Token ids of the sequences with selected examples."""
         self.sample = RoutedSample(config.seed, config.text.context_length)
         self.tokens = self.measured_tokens = 0
         self.error_sum = 0.0
@@ -98,7 +99,9 @@ class IndexBuilder:
         widened = self.statistics.add(pairs)
         self.token_counts.add(pairs, batch.token_ids_SL.reshape(-1)[token_P])
         self.examples.add(pairs, self.statistics, widened)
-        self.sequences.add(batch.token_ids_SL, batch.sequence_ids_S)
+        # Copies, because a view would keep its whole batch in memory.
+        rows = map(np.copy, batch.token_ids_SL.astype(np.uint32))
+        self.token_ids.update(zip(batch.sequence_ids_S.tolist(), rows, strict=True))
         self.sample.add(pairs, batch.token_ids_SL, batch.sequence_ids_S)
         self.tokens += batch.token_ids_SL.size
         if batch.error is not None:
@@ -110,11 +113,9 @@ class IndexBuilder:
     def prune(self) -> SelectedExamples:
         """Drop examples and sequences that are no longer selected. Returns the selected examples."""
         selected = self.examples.prune(self.statistics)
-        self.sequences.keep(self.examples.pairs.sequence)
+        kept = set(np.unique(self.examples.pairs.sequence).tolist())
+        self.token_ids = {number: ids for number, ids in self.token_ids.items() if number in kept}
         return selected
-
-    def close(self) -> None:
-        self.token_counts.close()
 
     @property
     def normalized_mse(self) -> float:
@@ -129,7 +130,7 @@ def merge(builder: IndexBuilder, group: ProcessGroup) -> None:
     builder.prune()
     if not group.is_main:
         group.send([getattr(builder, name) for name in SUMMED], 0)
-        group.send([builder.statistics, builder.examples.pairs, builder.sequences.token_ids, builder.sample], 0)
+        group.send([builder.statistics, builder.examples.pairs, builder.token_ids, builder.sample], 0)
         group.send((words for _, _, words in builder.token_counts.chunks() if len(words)), 0)
         group.send([None], 0)
         return
@@ -140,7 +141,7 @@ def merge(builder: IndexBuilder, group: ProcessGroup) -> None:
         statistics, pairs, token_ids, sample = group.receive(4, source)
         builder.statistics.merge(statistics)
         parts.append(pairs)
-        builder.sequences.token_ids.update(token_ids)
+        builder.token_ids.update(token_ids)
         builder.sample.merge(sample)
         while (words := group.receive(1, source)[0]) is not None:
             builder.token_counts.add_run(words)
@@ -265,11 +266,11 @@ def write_index(
         delete_index(session, run.id)
         selected = builder.prune()
         _insert(session, insert(ExpertRecord), _experts(run.id, config, builder, price_N))
-        token_ids = sorted((builder.sequences.token_ids | builder.sample.token_ids).items())
+        token_ids = sorted((builder.token_ids | builder.sample.token_ids).items())
         sequences = ((number, ids_L.astype(TOKEN_IDS).tobytes()) for number, ids_L in token_ids)
         _insert(session, insert(SequenceRecord), _rows(run.id, ("sequence", "token_ids"), sequences))
         sample, columns = builder.sample, ("sequence", "counts", "experts")
-        routed = ((it, *pack_routed(*sample.active_experts(it), run.num_experts)) for it in sample.sequences)
+        routed = ((it, *pack_routed(*sample.routed[it], run.num_experts)) for it in sample.sequences)
         _insert(session, insert(RoutedRecord), _rows(run.id, columns, routed))
         # Encoded together, because one by one takes as long as the inserts.
         packed = insert(ExampleRecord).values(active=bindparam("packed", type_=LargeBinary))
@@ -304,13 +305,10 @@ def _insert(session: Session, statement: Insert, rows: Iterator[dict[str, Any]])
 def _experts(
     run_id: int, config: IndexConfig, builder: IndexBuilder, price_N: Tensor | None
 ) -> Iterator[dict[str, Any]]:
-    statistics = builder.statistics
-    unit_N = torch.from_numpy(np.where(statistics.active_tokens > 0, statistics.percentiles(0.99), 0.0))
-    steerability = [None] * len(unit_N) if price_N is None else prices_of_units(price_N, unit_N).tolist()
-    active, largest = statistics.active_tokens.tolist(), statistics.largest.tolist()
-    range_ends, means, p99 = (
-        values.tolist() for values in (statistics.highs, statistics.means, statistics.percentiles(0.99))
-    )
+    statistics, p99_N = builder.statistics, builder.statistics.percentiles(0.99)
+    prices = [None] * len(p99_N) if price_N is None else prices_of_units(price_N, torch.from_numpy(p99_N)).tolist()
+    columns_N = (statistics.active_tokens, statistics.largest, statistics.highs, statistics.means, p99_N)
+    active, largest, range_ends, means, p99 = (values_N.tolist() for values_N in columns_N)
     for summary in builder.token_counts.summaries(config.top_tokens):
         described = zip(summary.top_tokens, summary.entropy.tolist(), strict=True)
         for expert, (top_tokens, entropy) in enumerate(described, start=summary.first):
@@ -332,7 +330,7 @@ def _experts(
                 "histogram_high": high,
                 # [low, high, active tokens], from the highest non-empty bin down.
                 "bins": [[edges[bin], edges[bin + 1], int(counts[bin])] for bin in reversed(range(filled))],
-                "steerability": steerability[expert],
+                "steerability": prices[expert],
             }
 
 
@@ -432,7 +430,8 @@ def build_index(
         check_text_length(config.text, language_model.tokenizer, config.tokens)
     else:
         cache.check_text(config.text, config.tokens)
-    with closing(IndexBuilder(run, config, language_model)) as builder, ExitStack() as locks:
+    builder = IndexBuilder(run, config, language_model)
+    with closing(builder.token_counts), ExitStack() as locks:
         if group.is_main:
             locks.enter_context(exclusive_lock(run.folder / LOCK_FILE, f"The run {run.name} is being indexed"))
             register_run(run, database)

@@ -14,7 +14,6 @@ Shapes: N experts, M bins of all experts, P active pairs, G (expert, sequence) g
 sequence.
 """
 
-import heapq
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -207,26 +206,6 @@ def _expert_bins(pairs: ActivePairs, statistics: ExpertStatistics) -> Ints:
     return pairs.expert.astype(np.int64) * ACTIVATION_BINS + statistics.activation_bins(pairs)
 
 
-class StoredSequences:
-    """Token ids of the sequences with selected examples."""
-
-    def __init__(self) -> None:
-        self.token_ids: dict[int, NDArray[np.uint32]] = {}
-
-    def add(self, token_ids_SL: NDArray[np.integer], sequence_ids_S: Ints) -> None:
-        self.token_ids.update(zip(sequence_ids_S.tolist(), token_ids_SL.astype(np.uint32), strict=True))
-
-    def keep(self, sequence_ids: NDArray[np.integer]) -> None:
-        """Drop all other sequences."""
-        retained = set(np.unique(sequence_ids).tolist())
-        # A copy, because a view would keep its whole batch in memory.
-        self.token_ids = {
-            number: ids if ids.base is None else ids.copy()
-            for number, ids in self.token_ids.items()
-            if number in retained
-        }
-
-
 SAMPLE_TOKENS = 131_072
 """Size of the sample in tokens. Its memory grows neither with the text nor with the number of experts."""
 
@@ -246,9 +225,11 @@ class RoutedSample:
         """Sample at most ``tokens`` tokens in sequences of ``context_length``, and at least one sequence."""
         self.seed = seed
         self.capacity = max(1, tokens // context_length)
-        self._heap: list[tuple[int, int]] = []
-        """Entries (-key, sequence). The sampled sequence with the largest key is at the top and evicted first."""
-        self._routed: dict[int, tuple[Ints, Ints]] = {}
+        self._keys: dict[int, int] = {}
+        """Sequence -> its key."""
+        self.routed: dict[int, tuple[Ints, Ints]] = {}
+        """Sequence -> number of active experts of each token, [L], and their ids, [P], token by token, strongest
+        first."""
         self.token_ids: dict[int, NDArray[np.uint32]] = {}
 
     def add(self, pairs: ActivePairs, token_ids_SL: NDArray[np.integer], numbers_S: Ints) -> None:
@@ -258,29 +239,20 @@ class RoutedSample:
             here = pairs.sequence == sequence
             position, expert = pairs.position[here], pairs.expert[here]
             order = np.lexsort((-pairs.activation[here], position))
-            self._routed[sequence] = (np.bincount(position, minlength=length), expert[order].astype(np.int64))
+            self.routed[sequence] = (np.bincount(position, minlength=length), expert[order].astype(np.int64))
 
     def _admit(self, sequences: Sequence[int]) -> list[int]:
         """Admit sequences to the sample and evict others. Returns the admitted ones."""
-        for sequence in sequences:
-            entry = (-sequence_key(self.seed, sequence), sequence)
-            if len(self._heap) < self.capacity:
-                heapq.heappush(self._heap, entry)
-            else:
-                _, evicted = heapq.heappushpop(self._heap, entry)
-                self._routed.pop(evicted, None)
-                self.token_ids.pop(evicted, None)
-        sampled = {sequence for _, sequence in self._heap}
-        return [sequence for sequence in sequences if sequence in sampled]
+        self._keys |= {sequence: sequence_key(self.seed, sequence) for sequence in sequences}
+        for evicted in sorted(self._keys, key=self._keys.__getitem__)[self.capacity :]:
+            for kept in (self._keys, self.routed, self.token_ids):
+                kept.pop(evicted, None)
+        return [sequence for sequence in sequences if sequence in self._keys]
 
     def merge(self, other: Self) -> None:
         for sequence in self._admit(other.sequences):
-            self._routed[sequence], self.token_ids[sequence] = other._routed[sequence], other.token_ids[sequence]
+            self.routed[sequence], self.token_ids[sequence] = other.routed[sequence], other.token_ids[sequence]
 
     @property
     def sequences(self) -> list[int]:
-        return sorted(self._routed)
-
-    def active_experts(self, sequence: int) -> tuple[Ints, Ints]:
-        """Number of active experts of each token, [L], and their ids, [P], token by token, strongest first."""
-        return self._routed[sequence]
+        return sorted(self.routed)

@@ -79,9 +79,10 @@ def active_pairs(routing: Routing, length: int, sequence_ids_S: Ints) -> tuple[A
     order_P = stable_argsort(expert_P)
     token_P, column_P, expert_P = token_P[order_P], column_P[order_P], expert_P[order_P]
     activation_P = activations_TK[token_P, column_P]
-    # Top-k gates sort by activation. Threshold gates do not.
-    is_sorted = bool((activations_TK[:, 1:] <= activations_TK[:, :-1]).all())
-    rank_P = column_P if is_sorted else ranks_in_token(token_P, activation_P)
+    rank_P = column_P
+    if not (activations_TK[:, 1:] <= activations_TK[:, :-1]).all():  # of a threshold gate, which does not sort
+        by_rank_P = np.lexsort((-activation_P, token_P))
+        rank_P[by_rank_P] = positions_in_groups(token_P[by_rank_P])
     row_P, position_P = np.divmod(token_P.astype(np.int32), np.int32(length))
     pairs = ActivePairs(
         expert=expert_P.astype(np.int32),
@@ -91,14 +92,6 @@ def active_pairs(routing: Routing, length: int, sequence_ids_S: Ints) -> tuple[A
         rank=np.minimum(rank_P, LAST_RANK).astype(np.uint16),
     )
     return pairs, token_P
-
-
-def ranks_in_token(token_P: Ints, activation_P: NDArray[np.float32]) -> Ints:
-    """Rank of each pair among those of its token, [P], 0 for the largest activation."""
-    order_P = np.lexsort((-activation_P, token_P))
-    rank_P = np.empty(len(order_P), np.int64)
-    rank_P[order_P] = positions_in_groups(token_P[order_P])
-    return rank_P
 
 
 def group_starts(*columns: NDArray[Any]) -> Ints:

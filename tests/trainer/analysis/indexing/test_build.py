@@ -490,14 +490,14 @@ def test_examples_do_not_depend_on_batches_parts_and_pruning(
     assert own.sequences == sample.sequences
     for sequence in sample.sequences:
         assert own.token_ids[sequence].tolist() == [sequence] * LENGTH
-        assert all(map(np.array_equal, own.active_experts(sequence), sample.active_experts(sequence)))
+        assert all(map(np.array_equal, own.routed[sequence], sample.routed[sequence]))
 
 
 def check_sample(sample: RoutedSample, routing: Routing, size: int) -> None:
     """Experts of each token are those of the routing, strongest first."""
     assert len(sample.sequences) == size
     for sequence in sample.sequences:
-        counts, experts = sample.active_experts(sequence)
+        counts, experts = sample.routed[sequence]
         tokens = slice(sequence * LENGTH, (sequence + 1) * LENGTH)
         activations_LN = torch.zeros(LENGTH, SELECTED)
         activations_LN.scatter_(1, routing.indices_TK[tokens], routing.activations_TK[tokens])
