@@ -111,10 +111,11 @@ def select_experts(
     return examples.select(np.flatnonzero(np.isin(examples.expert, chosen)))
 
 
-def group_by_sequence(examples: SampledExamples) -> Iterator[tuple[int, Ints]]:
-    order = np.argsort(examples.sequence, kind="stable")
-    numbers, starts = np.unique(examples.sequence[order], return_index=True)
-    yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
+def grouped(value_P: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each value with the places that have it, ascending."""
+    order = np.argsort(value_P, kind="stable")
+    values, starts = np.unique(value_P[order], return_index=True)
+    yield from zip(values.tolist(), np.split(order, starts[1:]), strict=True)
 
 
 def read_sequences(session: Session, run: RunRecord) -> dict[int, list[int]]:
@@ -422,7 +423,7 @@ def ablation_in_steps(
     for low in range(0, len(density_N), EXPERTS_PER_CHUNK):
         chunk = examples.select(np.flatnonzero((examples.expert >= low) & (examples.expert < low + EXPERTS_PER_CHUNK)))
         order, parts = list[Ints](), list[InterventionEffects]()
-        for sequence, own in group_by_sequence(chunk):
+        for sequence, own in grouped(chunk.sequence):
             for start in range(0, len(own), size):
                 order.append(own[start : start + size])
                 expert, position = chunk.expert[order[-1]], chunk.position[order[-1]]
@@ -439,8 +440,7 @@ def ablation_in_steps(
             continue
         sorted_P = torch.from_numpy(np.argsort(np.concatenate(order)))
         joined = InterventionEffects(*(torch.cat(values)[sorted_P] for values in zip(*parts, strict=True)))
-        experts, starts = np.unique(chunk.expert, return_index=True)
-        for expert, own in zip(experts.tolist(), np.split(np.arange(len(chunk.expert)), starts[1:]), strict=True):
+        for expert, own in grouped(chunk.expert):
             effects = InterventionEffects(*(values[torch.from_numpy(own)] for values in joined))
             weight_M = torch.from_numpy(chunk.weight[own]).float()
             row = summarise(language_model, expert, int(other_N[expert]), effects, weight_M)

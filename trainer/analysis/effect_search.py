@@ -24,13 +24,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.analysis.edit_price import RANDOM_GROUPS, EditedPasses, units_of, unrelated_readings
-from mxd.trainer.analysis.effects import (
-    Forward,
-    Reading,
-    differentiable_forward,
-    layers_of,
-    read_target,
-)
+from mxd.trainer.analysis.effects import Forward, Reading, differentiable_forward, layers_of, read_target
 from mxd.trainer.analysis.results import COSTLY, EditEffect, FoundExpert, FoundExperts
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.config.steering import Edit

@@ -83,7 +83,11 @@ def direct_effects(
         raise UserError(f"Unknown token position {position}. The text has tokens 0 to {len(ids) - 1}.")
     layer, sparse_layer = run.config.layer, run.at_k(k)
     ((x_1I, residual_W),) = _read_last_tokens(language_model, layer, sparse_layer, [ids[: position + 1]])
-    contributions_KO, routing = _contributions(sparse_layer, x_1I)
+    routing = sparse_layer.to(x_1I.device).route(x_1I)
+    active_K = routing.activations_TK[0] > 0
+    routing = Routing(*(values[0][active_K].unsqueeze(1) for values in routing))  # a row per expert
+    dense_KM = sparse_layer.dense_output(x_1I).expand(len(routing.indices_TK), -1)
+    contributions_KO = sparse_layer.contribution(dense_KM, routing)
     added_KW = language_model.additions.of_vectors(layer, ids, [position] * len(contributions_KO), contributions_KO)
     passed_KW = added_KW * language_model.additions.passed_on(layer)
     residual_W = residual_W.to(passed_KW)  # not rounded to the language model's dtype
@@ -172,15 +176,6 @@ def _read_last_tokens(
     return [(passes[0].x_STI[row, at : at + 1].float(), residual_BTW[row, at]) for row, at in ends]
 
 
-def _contributions(sparse_layer: SparseLayer, x_1I: Tensor) -> tuple[Tensor, Routing]:
-    """Contributions of the active experts to the MLP's output at one token, [K, O], and their routing."""
-    routing = sparse_layer.to(x_1I.device).route(x_1I)
-    active_K = routing.activations_TK[0] > 0
-    single = Routing(*(values[0][active_K].unsqueeze(1) for values in routing))
-    dense_KM = sparse_layer.dense_output(x_1I).expand(len(single.indices_TK), -1)
-    return sparse_layer.contribution(dense_KM, single), single
-
-
 TokenEffects = tuple[TokenEffect, ...]
 
 
@@ -200,10 +195,6 @@ def _largest(language_model: LanguageModel, values_KV: Tensor) -> list[TokenEffe
 
 Change = Callable[[int, LayerPass], Tensor | None]
 """Maps a layer and its pass to what is added to its output, [P, O]."""
-
-
-def unchanged(_layer: int, _layer_pass: LayerPass) -> None:
-    """Add nothing."""
 
 
 Layers = Mapping[int, SparseLayer]
@@ -390,7 +381,9 @@ def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor
     return slope_TK * routing.activations_TK, routing
 
 
-def edited_mlps(sparse_layers: Layers, errors: Errors, change: Change = unchanged) -> dict[int, MlpFunction]:
+def edited_mlps(
+    sparse_layers: Layers, errors: Errors, change: Change = lambda _layer, _layer_pass: None
+) -> dict[int, MlpFunction]:
     """Functions that compute the outputs of MLPs or, with ``errors`` dropped, of the layers, and add ``change``."""
     mode: SteeringMode = "residual" if errors == "kept" else "replace"
     return {layer: EditedMlp(it, partial(change, layer), mode) for layer, it in sparse_layers.items()}

@@ -177,7 +177,7 @@ def load_expert(session: Session, run: Run, expert_id: int, label: str | None, e
         expert=expert_id,
         label=label,
         **{name: getattr(record, name) for name in STATISTICS},
-        top_tokens=tuple((_text(run, [token]), count) for token, count in record.top_tokens),
+        top_tokens=tuple((token_texts(run.tokenizer, [token])[0], count) for token, count in record.top_tokens),
         examples=_read_examples(session, record, run, examples),
         recurrence=stored_matches(session, record.run_id, expert_id),
         histogram=tuple(record.histogram),
@@ -187,7 +187,8 @@ def load_expert(session: Session, run: Run, expert_id: int, label: str | None, e
 
 
 def _effects(run: Run, stored: Sequence[Sequence[float]]) -> tuple[TokenEffect, ...]:
-    return tuple(TokenEffect(int(token), _text(run, [int(token)]), change) for token, change in stored)
+    effects = ((int(token), change) for token, change in stored)
+    return tuple(TokenEffect(token, token_texts(run.tokenizer, [token])[0], change) for token, change in effects)
 
 
 def _read_examples(session: Session, record: ExpertRecord, run: Run, limit: int) -> tuple[TopExample, ...]:
@@ -207,10 +208,6 @@ def _read_examples(session: Session, record: ExpertRecord, run: Run, limit: int)
             activations[position] = activation
         found.append(TopExample(tuple(tokens), tuple(activations), example.position))
     return tuple(found)
-
-
-def _text(run: Run, ids: list[int]) -> str:
-    return "".join(token_texts(run.tokenizer, ids))
 
 
 class MeanOutput(NamedTuple):
