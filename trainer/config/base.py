@@ -11,10 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.display import suggest
 
-RETIRED = {
-    "gate": {"gate": "flat", "groups": None, "top_groups": None},
-    "privacy": None,
-}
+RETIRED = {"gate": {"gate": "flat", "groups": None, "top_groups": None}, "privacy": None}
 """Settings of removed features in the files of earlier runs -> their value when the feature is off."""
 UNREAD = ("next_token_weight",)
 """Settings of removed options in the files of earlier runs, which nothing reads once a run is trained."""

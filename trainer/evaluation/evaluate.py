@@ -308,7 +308,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         sequences=len(evaluator.ids_SL),
         seen_text=seen_text,
         **dict(zip(LOSSES, losses.ce.mean(axis=1).tolist(), strict=False)),
-        **{name: intervals[name].value for name in (*PLAIN_VALUES, *shares)},
+        **{name: interval.value for name, interval in intervals.items() if name not in LOSSES},
         loss_increase=bootstrap.mean(replaced_S),
         loss_recovered_zero=bootstrap.ratio(zero_S - replaced_S, zero_S),
         loss_recovered_mean=bootstrap.ratio(mean_S - replaced_S, mean_S),
@@ -329,10 +329,6 @@ BASELINES = ("zeroed", "mean_ablated")
 
 LOSSES = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen")
 """Fields of the losses under the first interventions, in the order of ``_measure_losses``."""
-
-
-PLAIN_VALUES = ("kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0")
-"""Metrics that the result contains as plain values in addition to their intervals, as it does ``SHARES``."""
 
 
 SHARES = {"routing_share": "frozen", "strict_routing_share": "constant", "decoder_share": "constant_dense"}

@@ -131,56 +131,50 @@ def find_warnings(result: Evaluation, loss_recovered_by_shared: float | None) ->
     """Return the warnings about an evaluated layer, the most severe first. ``loss_recovered_by_shared`` is the loss
     recovered by the always-on experts alone; None if there are none."""
     levels = get_args(Level)
-    return tuple(sorted(_warnings(result, loss_recovered_by_shared), key=lambda warning: levels.index(warning.level)))
+    found = sorted(_warnings(result, loss_recovered_by_shared), key=lambda each: levels.index(each[0]))
+    return tuple(EvaluationWarning(*each) for each in found)
 
 
-def _warnings(result: Evaluation, loss_recovered_by_shared: float | None) -> Iterator[EvaluationWarning]:
+def _warnings(result: Evaluation, loss_recovered_by_shared: float | None) -> Iterator[tuple[Level, str]]:
     health, shared, recovered = result.health, result.shared_expert, result.loss_recovered_mean
     load, duplicates, ranks = health.load, health.near_duplicates, health.expert_ranks
     routing = result.routing_share if result.strict_routing_share is None else result.strict_routing_share
     if routing < IDLE_ROUTING_SHARE:
-        yield EvaluationWarning(
+        yield (
             "alarm",
             f"The routing does nothing: the routing share is {routing:.1%}. With a constant mixing vector the layer "
             f"still recovers {1 - routing:.0%} of the loss. A low error says nothing about the experts.",
         )
     elif routing < LIMITS["routing_share"]:
-        yield EvaluationWarning(
+        yield (
             "warning",
             f"The routing share is only {routing:.0%}. The rest of the layer's effect comes from a dense map that is "
             "the same for every token, so no expert explains it.",
         )
-    if result.method == "mxd" and health.mixing_variation < LIMITS["mixing_variation"]:
-        text = f"The mixing vector is nearly constant: it varies by {health.mixing_variation:.1%} over tokens."
-        yield EvaluationWarning("alarm", text)
+    if result.method == "mxd" and (varies := health.mixing_variation) < LIMITS["mixing_variation"]:
+        yield "alarm", f"The mixing vector is nearly constant: it varies by {varies:.1%} over tokens."
     if recovered.high < LIMITS["loss_recovered_mean"]:
-        yield EvaluationWarning("warning", f"The layer recovers only {recovered.value:.0%} of the loss.")
+        yield "warning", f"The layer recovers only {recovered.value:.0%} of the loss."
     if loss_recovered_by_shared is not None:
         experts = f"Expert {shared.experts[0]} is" if shared.always_on == 1 else f"{shared.always_on} experts are"
         verb = "it recovers" if shared.always_on == 1 else "they recover"
-        yield EvaluationWarning(
+        yield (
             "alarm" if loss_recovered_by_shared > DOMINANT_LOSS_RECOVERED else "warning",
             f"{experts} active on nearly every token, with {shared.coefficient_share:.0%} of the sum of all "
             f"activations. Alone {verb} {loss_recovered_by_shared:.0%} of the loss.",
         )
-    if load.dead_share > LIMITS["dead_share"]:
-        text = f"{load.dead_share:.0%} of the experts are not active on any of {result.tokens:,} tokens."
-        yield EvaluationWarning("warning", text)
-    if duplicates.share > LIMITS["near_duplicates"]:
-        text = f"{duplicates.share:.0%} of {duplicates.compared:,} compared experts have a near-duplicate."
-        yield EvaluationWarning("warning", text)
-    if ranks is not None and ranks.normalized_rank < LIMITS["normalized_rank"]:
-        text = (
-            f"The expert matrices have {ranks.normalized_rank:.0%} of the full rank, mean of {ranks.sampled:,} experts."
-        )
-        yield EvaluationWarning("warning", text)
+    if (dead := load.dead_share) > LIMITS["dead_share"]:
+        yield "warning", f"{dead:.0%} of the experts are not active on any of {result.tokens:,} tokens."
+    if (share := duplicates.share) > LIMITS["near_duplicates"]:
+        yield "warning", f"{share:.0%} of {duplicates.compared:,} compared experts have a near-duplicate."
+    if ranks is not None and (rank := ranks.normalized_rank) < LIMITS["normalized_rank"]:
+        yield "warning", f"The expert matrices have {rank:.0%} of the full rank, mean of {ranks.sampled:,} experts."
     yield from _target_warnings(result.method, result.l0, result.k, result.tokens)
 
 
-def _target_warnings(method: Method, active_experts: float, k: int, tokens: int) -> Iterator[EvaluationWarning]:
-    if method in MEAN_K_METHODS and abs(active_experts - k) > LARGE_K_ERROR * k:
-        text = f"{active_experts:.1f} experts are active per token instead of K = {k}, over {tokens:,} tokens."
-        yield EvaluationWarning("warning", text)
+def _target_warnings(method: Method, l0: float, k: int, tokens: int) -> Iterator[tuple[Level, str]]:
+    if method in MEAN_K_METHODS and abs(l0 - k) > LARGE_K_ERROR * k:
+        yield "warning", f"{l0:.1f} experts are active per token instead of K = {k}, over {tokens:,} tokens."
 
 
 @dataclass(frozen=True)

@@ -314,7 +314,7 @@ def test_results_without_later_settings_are_reused_but_not_those_without_the_new
 
 def test_a_missed_mean_number_of_experts_is_a_warning() -> None:
     (warning,) = _target_warnings("batch-topk-mxd", 41.2, 32, 1920)
-    assert warning.text == "41.2 experts are active per token instead of K = 32, over 1,920 tokens."
+    assert warning == ("warning", "41.2 experts are active per token instead of K = 32, over 1,920 tokens.")
     assert not list(_target_warnings("batch-topk-mxd", 33.0, 32, 1920))
     assert not list(_target_warnings("mxd", 20.0, 32, 1920))  # K is an upper bound
 

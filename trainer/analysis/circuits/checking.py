@@ -141,7 +141,8 @@ def check(
     joint, nothing, only, *rest = targets[1 + len(places) : len(rows)]
     edges = tuple(changes[edge.source][edge.target] for edge in circuit.edges)
     left = tuple(edge.target > 0 and not bool(values[edge.source, len(places) + edge.target]) for edge in circuit.edges)
-    experts = [(circuit.nodes[index].predicted, changes[index][0]) for index in range(1, 1 + len(places))]
+    measured = [target for target, *_ in changes[1 : 1 + len(places)]]
+    experts = [(node.predicted, change) for node, change in zip(circuit.nodes[1:], measured, strict=False)]
     random = targets[len(rows) :] if controls else [only]
     found = (
         agreement(experts),
@@ -162,8 +163,7 @@ def check(
         ),
         scores,
     )
-    measured = (None, *(changes[index][0] for index in range(1, 1 + len(places))))
-    return CircuitCheck(measured, edges, left, *found, verdict_of(circuit, *found))
+    return CircuitCheck((None, *measured), edges, left, *found, verdict_of(circuit, *found))
 
 
 def ablate(
