@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from mxd.trainer.analysis.indexing.statistics import Floats, Ints, positions_in_groups
+from mxd.trainer.analysis.indexing.statistics import ActivePairs, Floats, Ints, active_pairs, positions_in_groups
 from mxd.trainer.config.analysis import AblationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.units import column_values, random_experts
@@ -148,22 +148,22 @@ def share_sequences(
     shared = order[: int(np.searchsorted(pairs, SHARED_PAIRS * len(examples.expert))) + 1]
     if len(shared) > len(np.unique(examples.sequence)) // 4:
         return examples
-    parts = list[tuple[Ints, Ints, Ints, Floats]]()
+    parts = list[ActivePairs]()
     for start in range(0, len(shared), SEQUENCES_PER_ROUTING):
         callbacks.check_cancelled()
         callbacks.on_progress(0, len(examples.expert), f"choosing them: {start} of {len(shared)} sequences")
         parts.append(_active_pairs(shared[start : start + SEQUENCES_PER_ROUTING], sequences, run, language_model))
-    expert_P, sequence_P, position_P, activation_P = (np.concatenate(column) for column in zip(*parts, strict=True))
-    sorted_P = np.lexsort((activation_P, expert_P))
+    active = ActivePairs.concatenate(parts)
+    sorted_P = np.lexsort((active.activation, active.expert))
     wanted_N = np.bincount(examples.expert, minlength=run.layer.config.num_experts)
-    found_N = np.bincount(expert_P, minlength=len(wanted_N))
+    found_N = np.bincount(active.expert, minlength=len(wanted_N))
     enough_N = found_N >= wanted_N
     expert_M = np.repeat(np.arange(len(wanted_N)), np.where(enough_N, wanted_N, 0))
     part_M = positions_in_groups(expert_M)
     rank_M = ((part_M + generator.random(len(part_M))) * found_N[expert_M] / wanted_N[expert_M]).astype(np.int64)
     taken_M = sorted_P[(np.cumsum(found_N) - found_N)[expert_M] + rank_M]
     kept = examples.select(np.flatnonzero(~enough_N[examples.expert]))
-    drawn = SampledExamples(expert_M, sequence_P[taken_M], position_P[taken_M], np.ones(len(taken_M)))
+    drawn = SampledExamples(expert_M, active.sequence[taken_M], active.position[taken_M], np.ones(len(taken_M)))
     joined = SampledExamples(*(np.concatenate(columns) for columns in zip(kept, drawn, strict=True)))
     return joined.select(np.argsort(joined.expert, kind="stable"))
 
@@ -171,19 +171,14 @@ def share_sequences(
 @torch.no_grad()
 def _active_pairs(
     numbers: Ints, sequences: dict[int, list[int]], run: Run, language_model: LanguageModel
-) -> tuple[Ints, Ints, Ints, Floats]:
-    """Expert, sequence, position and activation of all active pairs of some sequences; each [P]."""
+) -> ActivePairs:
+    """All active pairs of some sequences."""
     rows = [torch.tensor(sequences[number]) for number in numbers.tolist()]
     ids_ST = pad_sequence(rows, batch_first=True)  # padding on the right changes no earlier token
     x_TI = language_model.mlp_inputs([run.config.layer], ids_ST)[run.config.layer]
-    routing = run.layer.route(x_TI.float())
-    token_P, column_P = (routing.activations_TK > 0).nonzero(as_tuple=True)
-    row_P, position_P = np.divmod(token_P.cpu().numpy(), ids_ST.shape[1])
-    is_text_P = position_P < np.array([len(row) for row in rows])[row_P]
-    expert_P, activation_P = (
-        values_TK[token_P, column_P].cpu().numpy() for values_TK in (routing.indices_TK, routing.activations_TK)
-    )
-    return expert_P[is_text_P], numbers[row_P[is_text_P]], position_P[is_text_P], activation_P[is_text_P]
+    pairs, token_P = active_pairs(run.layer.route(x_TI.float()), ids_ST.shape[1], numbers)
+    length_P = np.array([len(row) for row in rows])[token_P // ids_ST.shape[1]]
+    return pairs.select(pairs.position < length_P)
 
 
 NUM_INTERVENTIONS = 4
@@ -440,10 +435,10 @@ def ablation_in_steps(
             continue
         sorted_P = torch.from_numpy(np.argsort(np.concatenate(order)))
         joined = InterventionEffects(*(torch.cat(values)[sorted_P] for values in zip(*parts, strict=True)))
-        for expert, own in grouped(chunk.expert):
+        for number, own in grouped(chunk.expert):
             effects = InterventionEffects(*(values[torch.from_numpy(own)] for values in joined))
             weight_M = torch.from_numpy(chunk.weight[own]).float()
-            row = summarise(language_model, expert, int(other_N[expert]), effects, weight_M)
+            row = summarise(language_model, number, int(other_N[number]), effects, weight_M)
             rows.append({"run_id": run_id, **row})
     with writing(database) as session:
         index = session.get(IndexRecord, run_id)

@@ -184,31 +184,21 @@ FAITHFULNESS = _section(
                 value=lambda result: {end: math.exp(nats) for end, nats in result["loss_increase"].items()},
                 better="lower",
             ),
-            Metric(
-                "loss_increase_zeroed",
-                "Loss increase, MLP zero-ablated",
-                "nats",
-                "baseline: the MLP's output is set to zero",
-                value=_over_original("ce_zeroed"),
-                is_baseline=True,
-                term="ablation",
-            ),
-            Metric(
-                "loss_increase_mean_ablated",
-                "Loss increase, MLP mean-ablated",
-                "nats",
-                "baseline: the MLP's output is replaced by its mean over tokens",
-                value=_over_original("ce_mean_ablated"),
-                is_baseline=True,
-                term="ablation",
-            ),
-            Metric(
-                "loss_increase_frozen",
-                "Loss increase, mixing frozen at its median",
-                "nats",
-                "baseline: every token mixes the experts in the same way",
-                value=_over_original("ce_frozen"),
-                is_baseline=True,
+            *(
+                Metric(
+                    f"loss_increase_{name}",
+                    f"Loss increase, {title}",
+                    "nats",
+                    f"baseline: {meaning}",
+                    value=_over_original(f"ce_{name}"),
+                    is_baseline=True,
+                    term="ablation" if "ablated" in title else None,
+                )
+                for name, title, meaning in (
+                    ("zeroed", "MLP zero-ablated", "the MLP's output is set to zero"),
+                    ("mean_ablated", "MLP mean-ablated", "the MLP's output is replaced by its mean over tokens"),
+                    ("frozen", "mixing frozen at its median", "every token mixes the experts in the same way"),
+                )
             ),
             Metric(
                 "loss_original",
@@ -235,28 +225,23 @@ FAITHFULNESS = _section(
             ),
         ),
         "Routing": (
-            Metric(
-                "routing_share",
-                "Routing share",
-                "share",
-                "loss increase with the mixing frozen at its median over tokens, as a share of that of mean-ablating "
-                f"the MLP; {ABOVE_ALL}",
-                term="routing_share",
-                headings=("routing",),
-                form=".2f",
-                limit=0.5,
-            ),
-            Metric(
-                "strict_routing_share",
-                "Strict routing share",
-                "share",
-                "loss increase with the mixing frozen at the constant that fits the MLP best, as a share of that of "
-                f"mean-ablating the MLP; {ABOVE_ALL}",
-                term="strict_routing_share",
-                headings=("strict",),
-                form=".2f",
-                compares_runs=True,
-                limit=0.5,
+            *(
+                Metric(
+                    key,
+                    title,
+                    "share",
+                    f"loss increase with the mixing frozen at {constant}, as a share of that of mean-ablating the MLP; "
+                    + ABOVE_ALL,
+                    term=key,
+                    headings=(heading,),
+                    form=".2f",
+                    compares_runs=key == "strict_routing_share",
+                    limit=0.5,
+                )
+                for key, title, heading, constant in (
+                    ("routing_share", "Routing share", "routing", "its median over tokens"),
+                    ("strict_routing_share", "Strict routing share", "strict", "the constant that fits the MLP best"),
+                )
             ),
             Metric(
                 "decoder_share",
@@ -446,19 +431,18 @@ HEALTH = _section(
                 value=_at("shared_expert", "output_share"),
                 term="output_norm",
             ),
-            Metric(
-                "loss_increase_without_always_on",
-                "Loss increase without always-on experts",
-                "nats",
-                _if_always_on("nats per token with the always-on experts ablated"),
-                value=_at("shared_expert", "loss_increase_without"),
-            ),
-            Metric(
-                "loss_increase_only_always_on",
-                "Loss increase with only always-on experts",
-                "nats",
-                _if_always_on("nats per token with all other experts ablated"),
-                value=_at("shared_expert", "loss_increase_only"),
+            *(
+                Metric(
+                    f"loss_increase_{kind}_always_on",
+                    f"Loss increase with{kept} always-on experts",
+                    "nats",
+                    _if_always_on(f"nats per token with {ablated} ablated"),
+                    value=_at("shared_expert", f"loss_increase_{kind}"),
+                )
+                for kind, kept, ablated in (
+                    ("without", "out", "the always-on experts"),
+                    ("only", " only", "all other experts"),
+                )
             ),
         ),
         "Similarity and rank": (
@@ -481,21 +465,16 @@ HEALTH = _section(
                 limit=0.05,
                 norm="good: below 5 %",
             ),
-            Metric(
-                "nearest_gate",
-                "Nearest gate, median cosine",
-                "plain",
-                _compared("cosine of gate vectors with the most similar expert"),
-                value=_at("health", "near_duplicates", "gate_median"),
-                norm="1: the same",
-            ),
-            Metric(
-                "nearest_scaling",
-                "Nearest scaling, median cosine",
-                "plain",
-                _compared("cosine of scaling vectors with the most similar expert"),
-                value=_at("health", "near_duplicates", "scaling_median"),
-                norm="1: the same",
+            *(
+                Metric(
+                    f"nearest_{kind}",
+                    f"Nearest {kind}, median cosine",
+                    "plain",
+                    _compared(f"cosine of {kind} vectors with the most similar expert"),
+                    value=_at("health", "near_duplicates", f"{kind}_median"),
+                    norm="1: the same",
+                )
+                for kind in ("gate", "scaling")
             ),
             Metric(
                 "normalized_rank",
