@@ -309,29 +309,27 @@ def _experts(
     prices = [None] * len(p99_N) if price_N is None else prices_of_units(price_N, torch.from_numpy(p99_N)).tolist()
     columns_N = (statistics.active_tokens, statistics.largest, statistics.highs, statistics.means, p99_N)
     active, largest, range_ends, means, p99 = (values_N.tolist() for values_N in columns_N)
-    for summary in builder.token_counts.summaries(config.top_tokens):
-        described = zip(summary.top_tokens, summary.entropy.tolist(), strict=True)
-        for expert, (top_tokens, entropy) in enumerate(described, start=summary.first):
-            histogram_B, high = statistics.histogram_NB[expert], range_ends[expert]
-            counts = histogram_B.reshape(ACTIVATION_BINS, HISTOGRAM_BINS // ACTIVATION_BINS).sum(axis=1)
-            filled = int(np.flatnonzero(counts).max(initial=-1)) + 1
-            edges = [number * high / ACTIVATION_BINS for number in range(filled + 1)]
-            yield {
-                "run_id": run_id,
-                "expert": expert,
-                "active_tokens": active[expert],
-                "density": active[expert] / builder.tokens,
-                "mean_activation": means[expert],
-                "max_activation": largest[expert],
-                "p99": p99[expert],
-                "entropy": entropy,
-                "top_tokens": top_tokens,
-                "histogram": histogram_B.tolist(),
-                "histogram_high": high,
-                # [low, high, active tokens], from the highest non-empty bin down.
-                "bins": [[edges[bin], edges[bin + 1], int(counts[bin])] for bin in reversed(range(filled))],
-                "steerability": prices[expert],
-            }
+    for expert, (top_tokens, entropy) in enumerate(builder.token_counts.summaries(config.top_tokens)):
+        histogram_B, high = statistics.histogram_NB[expert], range_ends[expert]
+        counts = histogram_B.reshape(ACTIVATION_BINS, HISTOGRAM_BINS // ACTIVATION_BINS).sum(axis=1)
+        filled = int(np.flatnonzero(counts).max(initial=-1)) + 1
+        edges = [number * high / ACTIVATION_BINS for number in range(filled + 1)]
+        yield {
+            "run_id": run_id,
+            "expert": expert,
+            "active_tokens": active[expert],
+            "density": active[expert] / builder.tokens,
+            "mean_activation": means[expert],
+            "max_activation": largest[expert],
+            "p99": p99[expert],
+            "entropy": entropy,
+            "top_tokens": top_tokens,
+            "histogram": histogram_B.tolist(),
+            "histogram_high": high,
+            # [low, high, active tokens], from the highest non-empty bin down.
+            "bins": [[edges[bin], edges[bin + 1], int(counts[bin])] for bin in reversed(range(filled))],
+            "steerability": prices[expert],
+        }
 
 
 def _examples(run_id: int, selected: SelectedExamples, pairs: ActivePairs) -> Iterator[dict[str, Any]]:

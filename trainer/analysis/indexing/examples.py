@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from mxd.trainer.analysis.indexing.statistics import (
     ACTIVATION_BINS,
+    HISTOGRAM_BINS,
     ActivePairs,
     ExpertStatistics,
     Ints,
@@ -203,7 +204,9 @@ class TopExamples:
 
 
 def _expert_bins(pairs: ActivePairs, statistics: ExpertStatistics) -> Ints:
-    return pairs.expert.astype(np.int64) * ACTIVATION_BINS + statistics.activation_bins(pairs)
+    """Activation bin of each pair, [P], from 0 (lowest), in those of all experts."""
+    bin_P = statistics.histogram_bins(pairs) // (HISTOGRAM_BINS // ACTIVATION_BINS)
+    return pairs.expert.astype(np.int64) * ACTIVATION_BINS + bin_P
 
 
 SAMPLE_TOKENS = 131_072

@@ -184,10 +184,6 @@ class ExpertStatistics:
         scale_N = np.ldexp(float(HISTOGRAM_BINS), -self.exponents)
         return (pairs.activation * scale_N[pairs.expert]).astype(np.int32)
 
-    def activation_bins(self, pairs: ActivePairs) -> NDArray[np.int32]:
-        """Activation bin of each pair, [P], from 0 (lowest) to ACTIVATION_BINS - 1."""
-        return self.histogram_bins(pairs) // (HISTOGRAM_BINS // ACTIVATION_BINS)
-
     @property
     def highs(self) -> Floats:
         """Upper end of each expert's histogram range, [N]. 0 for dead experts."""
@@ -294,15 +290,6 @@ MAX_RUNS = 32
 WORDS_PER_CHUNK = 1 << 20
 
 
-class TokenSummary(NamedTuple):
-    first: int
-    """Index of the first expert."""
-    top_tokens: list[list[list[int]]]
-    """Most frequent [token id, count] pairs of each expert."""
-    entropy: Floats
-    """Entropy of each expert's active-token distribution, in bits."""
-
-
 class TokenCounts:
     def __init__(self, num_experts: int, vocabulary: int, folder: Path, buffer_size: int = 1 << 21) -> None:
         """Buffer ``buffer_size`` pairs in memory and write the rest to an unnamed file in ``folder``."""
@@ -354,8 +341,9 @@ class TokenCounts:
             yield first, end, _encode_words(*_sum_words(words))
             first = end
 
-    def summaries(self, top: int) -> Iterator[TokenSummary]:
-        """Yield the ``top`` most frequent tokens and the token entropy of every expert, in order."""
+    def summaries(self, top: int) -> Iterator[tuple[list[list[int]], float]]:
+        """Yield for every expert, in order, its ``top`` most frequent tokens as [id, count], and the entropy of its
+        active-token distribution in bits."""
         for first, end, words in self.chunks():
             keys, counts = _sum_words(words)
             experts, tokens = np.divmod(keys, np.uint64(self.vocabulary))
@@ -367,7 +355,7 @@ class TokenCounts:
             bounds = np.searchsorted(experts[order], np.arange(end - first + 1))
             chosen = [order[low : min(low + top, high)] for low, high in pairwise(bounds.tolist())]
             tops = [np.stack([tokens[rows].astype(np.int64), counts[rows]], axis=1).tolist() for rows in chosen]
-            yield TokenSummary(first, tops, np.maximum(entropy, 0.0))
+            yield from zip(tops, np.maximum(entropy, 0.0).tolist(), strict=True)
 
     def close(self) -> None:
         if self._file is not None:

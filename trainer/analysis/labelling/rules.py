@@ -17,7 +17,7 @@ Shapes: F features, T tokens, P tokens of the expert, B background tokens.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -374,19 +374,6 @@ MIN_OBJECTIVE = 0.2
 
 
 @dataclass(frozen=True)
-class LabelScore:
-    """Score of a label as a predictor of the expert's activity, on held-out data."""
-
-    balanced_accuracy: float
-    precision: float | None
-    """None if the label matches no token of the sample."""
-    recall: float | None
-    """None if the expert is active on no token of the sample."""
-    test_examples: int
-    """Number of held-out examples."""
-
-
-@dataclass(frozen=True)
 class LabelResult:
     """Summary that ``mxd label`` reports."""
 
@@ -461,7 +448,7 @@ def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[dict[str, Any
                 score = score_rule(best.rule, testing, other.positives_P, other.active)
                 num_labels += 1
                 label = describe_rule(best.rule, corpus.extractor.vocabularies)
-                yield {"expert": expert, "label": label, **asdict(score)}
+                yield {"expert": expert, "label": label, **score}
         done = min(start + EXPERTS_AT_A_TIME, len(experts))
         callbacks.on_progress(done, len(experts), f"{num_labels:,} labels")
 
@@ -473,17 +460,18 @@ def _part(corpus: Corpus, expert: int, is_held_out: bool) -> ActiveTokens:
     return ActiveTokens(examples, active, float(corpus.density_N[expert]))
 
 
-def score_rule(rule: Rule, testing: BackgroundTokens, examples: Indices, active: Indices) -> LabelScore:
+def score_rule(rule: Rule, testing: BackgroundTokens, examples: Indices, active: Indices) -> dict[str, float | None]:
     """Score a rule on the peak tokens of the held-out examples and on a held-out sample, with the tokens of the sample
-    on which the expert is active, ascending."""
+    on which the expert is active, ascending. Returns columns of ``AutomaticLabelRecord``: precision is None if the rule
+    matches no token of the sample, recall if the expert is active on none."""
     matched = testing.matching(rule)
     true_positives = int(is_among(matched, active).sum())
     inactive_tokens = len(testing.tokens_B) - len(active)
     false_positive_rate = (len(matched) - true_positives) / max(inactive_tokens, 1)
     example_recall = float(matches(testing.features_FT, rule, examples).mean())
-    return LabelScore(
-        balanced_accuracy=(example_recall + 1 - false_positive_rate) / 2,
-        precision=true_positives / len(matched) if len(matched) else None,
-        recall=true_positives / len(active) if len(active) else None,
-        test_examples=len(examples),
-    )
+    return {
+        "balanced_accuracy": (example_recall + 1 - false_positive_rate) / 2,
+        "precision": true_positives / len(matched) if len(matched) else None,
+        "recall": true_positives / len(active) if len(active) else None,
+        "test_examples": len(examples),
+    }
