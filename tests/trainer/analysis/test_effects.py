@@ -96,9 +96,15 @@ def changes_of(language_model: LanguageModel, run: Run, expert: int) -> tuple[Te
     routing = layer.route(x_TI)
     activation_T = (routing.activations_TK * (routing.indices_TK == expert)).sum(dim=1)
     own_TO = activation_T[:, None] * (layer.encode(x_TI) @ layer.expert_matrix(expert))
+    with_TV, without_TV = (log_p_after(language_model, each) for each in (residual_TW, residual_TW - own_TO))
+    return activation_T, with_TV - without_TV
+
+
+def log_p_after(language_model: LanguageModel, residual_TW: Tensor) -> Tensor:
+    """Log-probabilities of the next tokens, [T, V], after a residual stream."""
     norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
-    change_TV = head(norm(residual_TW)).log_softmax(-1) - head(norm(residual_TW - own_TO)).log_softmax(-1)
-    return activation_T, change_TV
+    log_p_TV: Tensor = head(norm(residual_TW)).detach().log_softmax(-1)
+    return log_p_TV
 
 
 @pytest.mark.parametrize("position", [0, 5, 11])
@@ -145,13 +151,9 @@ def test_random_experts_take_the_place_of_the_expert(world: World) -> None:
     residual_1W = language_model.residual(torch.tensor([ids]))[0, 5:6]
     own_1W, other_1W = (layer.encode(x_1I) @ layer.expert_matrix(each) for each in (effect.expert, control))
     without_1W = residual_1W - effect.activation * own_1W
-    norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
-    without_V, with_V = (
-        head(norm(each))[0].detach().log_softmax(-1)
-        for each in (without_1W, without_1W + effect.activation / 2 * 3 * other_1W)
-    )
-    assert controls.rise == pytest.approx(float((with_V - without_V).max()), abs=1e-4)
-    assert controls.fall == pytest.approx(float((with_V - without_V).min()), abs=1e-4)
+    with_1W = without_1W + effect.activation / 2 * 3 * other_1W
+    change_1V = log_p_after(language_model, with_1W) - log_p_after(language_model, without_1W)
+    assert (controls.rise, controls.fall) == pytest.approx((float(change_1V.max()), float(change_1V.min())), abs=1e-4)
     assert controls.exceeded == (effect.promoted[0].change > controls.rise)
 
 

@@ -33,9 +33,9 @@ from mxd.trainer.analysis.circuits.graph import (
     GraphScores,
     GroupEffect,
     Sufficiency,
+    verdict_of,
 )
 from mxd.trainer.analysis.circuits.tracing import read_circuit
-from mxd.trainer.analysis.circuits.verdict import verdict_of
 from mxd.trainer.analysis.effects import (
     Forward,
     Layers,

@@ -17,9 +17,9 @@ from mxd.trainer.analysis.circuits.graph import (
     ExpertAtToken,
     GraphScores,
     Sufficiency,
+    verdict_of,
 )
 from mxd.trainer.analysis.circuits.tracing import _slopes, read_circuit, trace
-from mxd.trainer.analysis.circuits.verdict import verdict_of
 from mxd.trainer.analysis.effects import differentiable_forward, layers_of
 from mxd.trainer.config.analysis import (
     CircuitConfig,
@@ -383,11 +383,13 @@ def test_rejected_requests(world: World, runs: list[Run]) -> None:
         )
 
 
-def judged(kept: float, lost: float, r: float | None = 0.97, same: float = 1.0, value: float = 10.0) -> CircuitVerdict:
+def judged(
+    kept: float, lost: float, r: float | None = 0.97, same: float = 1.0, value: float = 10.0, random: float = 0.1
+) -> CircuitVerdict:
     """Verdict on 20 of 90 experts with a share of the 4 that all of them add; random ones have 10 ± 5 % of it."""
     circuit = Circuit((), (), (), 2, TokenTarget(token=5), "logit", value, (), (), (), active=90, retained=0.2)
     agreed, base = Agreement(20, r, same, 1.0, 0.25), 6 * value / 10
-    sufficiency = Sufficiency(base, base + 4 * kept, value, base, 8, base + 0.4, 0.2)
+    sufficiency = Sufficiency(base, base + 4 * kept, value, base, 8, base + 4 * random, 0.2)
     joint, scores = AblationEffect(-2.0, -4 * lost), GraphScores(0.1, 0.5)
     return verdict_of(circuit, agreed, agreed, joint, sufficiency, scores)
 
@@ -430,9 +432,7 @@ def test_a_verdict_is_a_plain_sentence_then_states_all_shares() -> None:
 
 
 def test_experts_no_better_than_random_sets_are_not_sufficient() -> None:
-    circuit = Circuit((), (), (), 2, TokenTarget(token=5), "logit", 10.0, (), (), (), active=90, retained=0.2)
-    agreed, noisy = Agreement(20, 0.97, 1.0, 1.0, 0.25), Sufficiency(6.0, 8.4, 9.0, 7.0, 8, 8.0, 0.3)
-    verdict = verdict_of(circuit, agreed, agreed, AblationEffect(-2.0, -2.0), noisy, GraphScores(0.1, 0.5))
+    verdict = judged(0.58, 0.5, random=0.5)
     assert verdict.level == "weak"
     assert verdict.sentence.startswith("Not sufficient, mostly necessary: ")
     assert "alone they do no more than random ones, and without them half or more is lost" in verdict.headline
