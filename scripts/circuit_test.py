@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mxd.trainer.analysis.circuits.checking import Measuring, Without, check
+from mxd.trainer.analysis.circuits.checking import Measuring, Row, check
 from mxd.trainer.analysis.circuits.tracing import active_experts, read_circuit, trace
 from mxd.trainer.analysis.effects import differentiable_forward, layers_of
 from mxd.trainer.config.analysis import CircuitConfig
@@ -96,7 +96,7 @@ def every_expert(language_model: LanguageModel, runs: list[Run], config: Circuit
     reading = read_circuit(language_model, runs, config)
     measuring = Measuring(reading, layers, config.errors)
     places = sorted(measuring.active)
-    values = measuring.run([Without(), *(Without(frozenset([place])) for place in places)])[:, 0]
+    values = measuring.run([Row(), *(Row(frozenset([place])) for place in places)])[:, 0]
     forward = differentiable_forward(reading, layers)
     experts = active_experts(forward, reading.with_token(forward).value(forward))
     predicted = {(it.layer, it.position, it.expert): it.predicted for it in experts}

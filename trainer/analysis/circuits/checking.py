@@ -70,28 +70,21 @@ Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Without:
-    experts: frozenset[Place] = frozenset()
+class Row:
+    """A row of a batch, in which some experts are ablated.
 
-    @property
-    def first(self) -> int:
-        return min((layer for layer, _, _ in self.experts), default=0)
-
-
-@dataclass(frozen=True)
-class Only:
-    """Row in which all experts but these are mean-ablated, or multiplied by random numbers if there is a seed.
-
+    With ``only`` they are kept, and all others are mean-ablated, or multiplied by random numbers if there is a seed.
     Experts on the start token stay: they hold up the model's attention to it, whatever the text.
     """
 
-    experts: frozenset[Place]
+    experts: frozenset[Place] = frozenset()
+    only: bool = False
     seed: int | None = None
 
-    first = 0
-
-
-Row = Without | Only
+    @property
+    def first(self) -> int:
+        """The first layer that is changed."""
+        return 0 if self.only else min((layer for layer, _, _ in self.experts), default=0)
 
 
 def check(
@@ -124,8 +117,8 @@ def check(
     reading = read_circuit(language_model, chosen, config.model_copy(update={"target": circuit.target}), ids)
     places = [(names[at.run], at.position, at.expert) for at in circuit.experts]
     shown = frozenset(places)
-    rows: list[Row] = [Without(), *(Without(frozenset([place])) for place in places)]
-    rows += [Without(shown), Only(frozenset()), Only(shown), *(Only(shown, seed) for seed in range(DRAWS))]
+    rows = [Row(), *(Row(frozenset([place])) for place in places), Row(shown)]
+    rows += [Row(only=True), Row(shown, only=True), *(Row(shown, only=True, seed=seed) for seed in range(DRAWS))]
     with float32_weights(language_model):
         sparse_layers = layers_of(language_model, chosen)
         measuring = Measuring(reading, sparse_layers, config.errors, places)
@@ -133,7 +126,7 @@ def check(
         others, generator = sorted(measuring.active - shown), torch.Generator().manual_seed(0)
         draws = [torch.randperm(len(others), generator=generator)[: len(shown)].tolist() for _ in range(DRAWS)]
         # Random sets of as many other active experts as are shown.
-        controls = [Only(frozenset(others[index] for index in draw)) for draw in draws] if others else []
+        controls = [Row(frozenset(others[index] for index in draw), only=True) for draw in draws] if others else []
         values = measuring.run([*rows, *controls], callbacks)
         scores = graph_scores(reading, sparse_layers, config.errors, places, callbacks)
     changes = (values - values[0]).tolist()
@@ -199,10 +192,10 @@ def ablate(
         places = [(layers[it.run], it.position, it.expert) for it in read]
         measuring = Measuring(reading, layers_of(language_model, chosen), config.errors, places)
         ablated = [*groups, *([control] for control in controls)]
-        rows = [Without(frozenset((layers[it.run], it.position, it.expert) for it in group)) for group in ablated]
+        rows = [Row(frozenset((layers[it.run], it.position, it.expert) for it in group)) for group in ablated]
         for row in rows:
             _check_active(measuring, row.experts)
-        values = measuring.run([Without(), *rows], callbacks)
+        values = measuring.run([Row(), *rows], callbacks)
     changes = (values[1:] - values[0]).tolist()
     found = [(target, rest[len(places) :]) for target, *rest in changes]
     others = [[abs(change) for change in activations] for _, activations in found[len(groups) :]]
@@ -254,7 +247,7 @@ class Measuring:
         return (
             not self.places
             and not isinstance(target, ContinuationTarget | ExpertTarget)
-            and all(isinstance(row, Without) for row in rows)
+            and not any(row.only for row in rows)
             and all(position == last for _, position, _ in places)
             and bool(places)
             and self.reading.language_model.can_append_variants(min(layer for layer, _, _ in places))
@@ -304,7 +297,7 @@ class Measuring:
             removed = Routing(routing.activations_TK * weights_BTK.flatten(0, 1), routing.indices_TK)
             removed_BTO: Tensor = layer_pass.contribution(removed).unflatten(0, (len(rows), tokens))
             for index, row in enumerate(rows):
-                if isinstance(row, Only) and row.seed is None:
+                if row.only and row.seed is None:
                     removed_BTO[index, 1:] -= removed_BTO[index, 1:].mean(0)
             return -removed_BTO.flatten(0, 1)
 
@@ -328,7 +321,7 @@ def _removed(row: Row, layer: int, indices_TK: Tensor) -> Tensor:
     for at, position, expert in row.experts:
         if at == layer:
             named_TK[position] += indices_TK[position] == expert
-    if isinstance(row, Without):
+    if not row.only:
         return named_TK
     removed_TK = 1 - named_TK
     removed_TK[0] = 0

@@ -397,13 +397,9 @@ class IndexResult:
     """Mean over tokens of ‖ŷ − y‖² / ‖y‖². 0 is a perfect layer; 1 is the score of predicting zero."""
 
     def _repr_html_(self) -> str:
-        values = {
-            "tokens": f"{self.tokens:,}",
-            "examples": f"{self.examples:,}",
-            "active experts": f"{self.active_experts:,}",
-            "normalised MSE": f"{self.normalized_mse:.4f}",
-        }
-        return labelled_values([("indexed", self.run), *values.items()])
+        counts = {"tokens": self.tokens, "examples": self.examples, "active experts": self.active_experts}
+        values = ((name, f"{count:,}") for name, count in counts.items())
+        return labelled_values([("indexed", self.run), *values, ("normalised MSE", f"{self.normalized_mse:.4f}")])
 
 
 def build_index(

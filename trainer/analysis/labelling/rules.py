@@ -46,7 +46,6 @@ MAX_NEGATIVES = 12_000
 """Maximum number of matching inactive tokens checked per rule. Of more, every n-th is checked."""
 Indices = NDArray[np.int64]
 Features = NDArray[np.int32]
-Values = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
