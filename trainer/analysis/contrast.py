@@ -33,7 +33,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.analysis.indexing.build import layer_input, route_in_parts
 from mxd.trainer.analysis.indexing.examples import SelectedExamples, TopExamples
-from mxd.trainer.analysis.indexing.statistics import ExpertStatistics, Ints, active_pairs
+from mxd.trainer.analysis.indexing.statistics import ExpertStatistics, Floats, Ints, active_pairs
 from mxd.trainer.analysis.results import (
     MIN_DOCUMENTS,
     SIGNIFICANT_Q,
@@ -60,7 +60,6 @@ from mxd.trainer.utils.bootstrap import NORMAL_97_5, Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, Steps, completed
 from mxd.trainer.utils.display import suggest
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 HALF_TOKEN = 0.5
 SMALL_SKEWNESS = 1e-3

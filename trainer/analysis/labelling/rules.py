@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine, delete, insert
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.labelling.features import FEATURES, Corpus, Vocabulary, read_corpus, visible
+from mxd.trainer.analysis.labelling.features import FEATURES, Corpus, Indices, Vocabulary, read_corpus, visible
 from mxd.trainer.language_model.tokenizer import DOCUMENT_SEPARATOR
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, utc_now
@@ -44,7 +44,6 @@ CONDITION_PENALTY = 0.03
 VALUE_PENALTY = 0.02
 MAX_NEGATIVES = 12_000
 """Maximum number of matching inactive tokens checked per rule. Of more, every n-th is checked."""
-Indices = NDArray[np.int64]
 Features = NDArray[np.int32]
 
 
