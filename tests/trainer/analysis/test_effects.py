@@ -461,18 +461,14 @@ def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, m
     assert price.random.kl > 0 and price.items == 3
     assert 0 < price.edits.kl_error < price.edits.kl and price.edits.loss_error > 0
 
-    def log_p(edits: Sequence[Edit], prompt: str, text: str) -> float:
-        start = prompt_ids(language_model, prompt)
-        ids = [*start, *language_model.tokenizer(text, add_special_tokens=False)["input_ids"]]
-        log_p_TV = hooked(language_model, runs, edits, ids[:-1])
-        return sum(float(log_p_TV[place - 1, ids[place]]) for place in range(len(start), len(ids)))
-
     outcomes: list[list[float]] = []
     for ability, edits in ((price.original_ability, ()), (price.ability, named)):
-        solved = {
-            each.kind: float(log_p(edits, each.prompt, each.right) > log_p(edits, each.prompt, each.wrong))
-            for each in items
-        }
+        solved = {}
+        for item in items:
+            right, wrong = (
+                probabilities(language_model, runs, edits, item.prompt, [text]) for text in (item.right, item.wrong)
+            )
+            solved[item.kind] = float(right > wrong)
         assert {kind: getattr(ability, kind) for kind in solved} == solved
         assert ability.all == pytest.approx(sum(solved.values()) / 3)
         outcomes.append([*solved.values()])

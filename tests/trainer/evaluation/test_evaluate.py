@@ -91,20 +91,22 @@ def evaluate_run(world: World, name: str, layer: SparseLayer | None = None) -> E
     return result
 
 
+def loss_of(evaluator: Evaluator) -> float:
+    """Next-token loss of the language model as it is now."""
+    log_p = evaluator.language_model.logits(evaluator.ids_SL)[:, :-1].log_softmax(-1)
+    return float(-log_p.gather(2, evaluator.ids_SL[:, 1:, None]).mean())
+
+
 @pytest.mark.parametrize("name", ["mxd", "skip-transcoder", "autoencoder"])
 def test_losses_equal_those_of_whole_forward_passes(trained: World, name: str) -> None:
     evaluator, run = open_evaluator(trained), Run.load(name, trained.data)
     result = evaluate_run(trained, name)
 
-    def loss() -> float:
-        log_p = trained.language_model.logits(evaluator.ids_SL)[:, :-1].log_softmax(-1)
-        return float(-log_p.gather(2, evaluator.ids_SL[:, 1:, None]).mean())
-
-    assert result.ce_original == pytest.approx(loss(), rel=1e-5)
+    assert result.ce_original == pytest.approx(loss_of(evaluator), rel=1e-5)
     with trained.language_model.replace({1: run.layer}):
-        assert result.ce_replaced == pytest.approx(loss(), rel=1e-5)
+        assert result.ce_replaced == pytest.approx(loss_of(evaluator), rel=1e-5)
     with trained.language_model.replace_mlps({1: lambda x, _mlp: torch.zeros_like(x)}):
-        assert result.ce_zeroed == pytest.approx(loss(), rel=1e-5)
+        assert result.ce_zeroed == pytest.approx(loss_of(evaluator), rel=1e-5)
     assert result.loss_increase.value == pytest.approx(result.ce_replaced - result.ce_original, abs=1e-6)
     assert result.loss_increase.low <= result.loss_increase.value <= result.loss_increase.high
     recovered = 1 - result.loss_increase.value / (result.ce_zeroed - result.ce_original)
@@ -209,9 +211,7 @@ def test_joint_evaluation(trained: World) -> None:
     measured = evaluate_jointly(evaluator, runs, [0.1, 0.2])
     assert isinstance(measured.result, JointEvaluation)
     with trained.language_model.replace({run.config.layer: run.layer for run in runs}):
-        log_p = trained.language_model.logits(evaluator.ids_SL)[:, :-1].log_softmax(-1)
-    expected = float(-log_p.gather(2, evaluator.ids_SL[:, 1:, None]).mean())
-    assert measured.result.ce_replaced == pytest.approx(expected, rel=1e-5)
+        assert measured.result.ce_replaced == pytest.approx(loss_of(evaluator), rel=1e-5)
     assert measured.result.summed_loss_increase == pytest.approx(0.3)
     for evaluate_several in (evaluate_jointly, evaluate_layer_by_layer):
         with pytest.raises(UserError, match="both replace layer"):
