@@ -88,24 +88,17 @@ class GrowableCache(DynamicCache):
     def reorder(self, rows_by_block: Sequence[list[int]], skip: int = 0) -> None:
         """Select and reorder the rows of each block, by the indices of its present rows in their new order; an index
         may repeat. ``skip`` padding tokens are dropped at the start."""
-        pairs = [
-            (_selected(layer.pair[0], rows, skip), _selected(layer.pair[1], rows, skip))
-            for layer, rows in zip(self._growable(), rows_by_block, strict=True)
-        ]
-        self._assign(pairs)
+        layers = zip(self._growable(), rows_by_block, strict=True)
+        self._assign([[_selected(part, rows, skip) for part in layer.pair] for layer, rows in layers])
 
     def append_rows(self, other: Self) -> None:
         """Append the rows of another cache; the shorter of the two is padded on the left."""
-        pairs = [
-            (_concatenated(old.pair[0], new.pair[0]), _concatenated(old.pair[1], new.pair[1]))
-            for old, new in zip(self._growable(), other._growable(), strict=True)
-        ]
-        self._assign(pairs)
+        layers = zip(self._growable(), other._growable(), strict=True)
+        self._assign([list(map(_concatenated, old.pair, new.pair)) for old, new in layers])
 
-    def _assign(self, pairs: list[KeysAndValues]) -> None:
-        for layer, pair in zip(self._growable(), pairs, strict=True):
-            layer.keys, layer.values = pair
-            layer._buffers = None
+    def _assign(self, pairs: Sequence[Sequence[Tensor]]) -> None:
+        for layer, (keys, values) in zip(self._growable(), pairs, strict=True):
+            layer.keys, layer.values, layer._buffers = keys, values, None
 
     def _growable(self) -> list[GrowableLayer]:
         return [layer for layer in self.layers if isinstance(layer, GrowableLayer)]

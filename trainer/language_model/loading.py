@@ -34,22 +34,20 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    from mxd.trainer.language_model.model import LanguageModel
-
 HALVES = (torch.bfloat16, torch.float16)
 ROOM = 1.2
 """Free memory that the larger weights need, relative to their size."""
 
 
 @contextmanager
-def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
+def float32_weights(module: nn.Module) -> Iterator[bool]:
     """Put float32 copies in the place of half-precision weights inside the context. Yields False, and changes nothing,
-    if an accelerator has no room, or if some weights are kept outside its memory. Other threads must not use the model
+    if an accelerator has no room, or if some weights are kept outside its memory. Other threads must not use the module
     meanwhile."""
     owners = [
-        (module, name, weight)
-        for module in language_model.module.modules()
-        for name, weight in module._parameters.items()
+        (child, name, weight)
+        for child in module.modules()
+        for name, weight in child._parameters.items()
         if weight is not None and weight.dtype in HALVES
     ]
     halves = {id(weight): weight for _, _, weight in owners}  # tied weights once
@@ -63,9 +61,9 @@ def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
         return
     wide = {key: nn.Parameter(weight.detach().float(), requires_grad=False) for key, weight in halves.items()}
     with ExitStack() as stack:
-        for module, name, weight in owners:
-            stack.callback(module._parameters.__setitem__, name, weight)
-            module._parameters[name] = wide[id(weight)]
+        for child, name, weight in owners:
+            stack.callback(child._parameters.__setitem__, name, weight)
+            child._parameters[name] = wide[id(weight)]
         yield True
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -36,20 +36,19 @@ Mlp = Callable[[], Tensor]
 PROBE_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
 """Error of a forward pass if an architecture cannot do what a probe tries."""
 
-T = TypeVar("T")
 
-
-def probed(test: Callable[[T, int], bool]) -> Callable[[T, int], bool]:
-    """Decorate a test of a block by forward passes: once per object and block, and False after ``PROBE_ERRORS``."""
+def probed(test: Callable[..., bool]) -> Callable[..., bool]:
+    """Decorate a test by forward passes, of an object or of one of its blocks. It runs once for each, and is False
+    after ``PROBE_ERRORS``."""
 
     @wraps(test)
     @torch.no_grad()
-    def answer(owner: T, layer: int) -> bool:
-        answers: dict[tuple[str, int], bool] = vars(owner).setdefault("_probed", {})
-        if (key := (test.__name__, layer)) not in answers:
+    def answer(owner: object, *layer: int) -> bool:
+        answers: dict[tuple[str | int, ...], bool] = vars(owner).setdefault("_probed", {})
+        if (key := (test.__name__, *layer)) not in answers:
             answers[key] = False
             with suppress(*PROBE_ERRORS):
-                answers[key] = test(owner, layer)
+                answers[key] = test(owner, *layer)
         return answers[key]
 
     return answer

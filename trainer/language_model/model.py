@@ -34,7 +34,6 @@ from mxd.trainer.language_model.loading import (
     load_outline,
 )
 from mxd.trainer.language_model.mlp_hooks import (
-    PROBE_ERRORS,
     EditedMlp,
     LinearKernels,
     Mlp,
@@ -125,8 +124,7 @@ class LanguageModel:
             return cls(module, load_tokenizer(source), source, sharding)
         if device == AUTO_MAP:
             return cls.dispatched(source, "auto", dtype, last_layer)
-        module = load_module(source, dtype, last_layer).to(chosen)  # type: ignore[arg-type]
-        return cls(module, load_tokenizer(source), source)
+        return cls(load_module(source, dtype, last_layer).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
 
     @classmethod
     @torch.inference_mode(mode=False)
@@ -209,18 +207,14 @@ class LanguageModel:
             raise UserError(f"{type(self.module).__name__} returned no key-value cache. {TESTED_VERSIONS}")
         return output.logits[:, -1].float(), returned
 
-    @cached_property
-    @torch.no_grad()
+    @property
+    @probed
     def can_continue_cache(self) -> bool:
         """True if the cache that a forward pass returns continues a text. Tested with two rows of a few tokens."""
         ids_2T = torch.tensor([[1, 2, 3], [3, 1, 2]])
-        expected_2V = self.logits(ids_2T)[:, -1]
-        try:
-            _, cache = self._continued(ids_2T[:, :-1], None)
-            actual_2V, _ = self._continued(ids_2T[:, -1:], cache)
-        except PROBE_ERRORS:
-            return False
-        return agrees(actual_2V, expected_2V, self.dtype)
+        _, cache = self._continued(ids_2T[:, :-1], None)
+        actual_2V, _ = self._continued(ids_2T[:, -1:], cache)
+        return agrees(actual_2V, self.logits(ids_2T)[:, -1], self.dtype)
 
     def next_padded_logits(self, ids_BT: Tensor, cached: Sequence[int], cache: Cache) -> Tensor:
         """Logits [B, V] in float32 of the token after the last, of rows that are padded on the left in a cache.
@@ -252,23 +246,19 @@ class LanguageModel:
         logits_BV: Tensor = logits_BTV[torch.arange(len(columns)), columns].float()
         return logits_BV
 
-    @cached_property
-    @torch.no_grad()
+    @property
+    @probed
     def can_grow_cache(self) -> bool:
         """True if a cache may have one pair of keys and values per block, with rows that are padded on the left. Tested
         with a few tokens against forward passes without a cache."""
-        rows, cache = [[1, 2, 3, 2], [3, 1, 2]], GrowableCache()
-        try:
-            for ids in rows:
-                fresh = cache if ids is rows[0] else GrowableCache()
-                self.next_padded_logits(torch.tensor([ids[:-1]]), [0], fresh)
-                if fresh is not cache:
-                    cache.append_rows(fresh)
-            newest = torch.tensor([ids[-1:] for ids in rows])
-            logits_2V = self.next_padded_logits(newest, [len(ids) - 1 for ids in rows], cache)
-            expected_2V = torch.stack([self.logits(torch.tensor([ids]))[0, -1] for ids in rows])
-        except PROBE_ERRORS:
-            return False
+        rows, caches = [[1, 2, 3, 2], [3, 1, 2]], [GrowableCache(), GrowableCache()]
+        for ids, cache in zip(rows, caches, strict=True):
+            self.next_padded_logits(torch.tensor([ids[:-1]]), [0], cache)
+        cache, appended = caches
+        cache.append_rows(appended)
+        newest = torch.tensor([ids[-1:] for ids in rows])
+        logits_2V = self.next_padded_logits(newest, [len(ids) - 1 for ids in rows], cache)
+        expected_2V = torch.stack([self.logits(torch.tensor([ids]))[0, -1] for ids in rows])
         return cache.num_pairs == len(self.architecture.blocks) and agrees(logits_2V, expected_2V, self.dtype)
 
     def capture(self, layer: int, input_ids_BT: Tensor) -> MlpActivations:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map
 from transformers.pytorch_utils import Conv1D
 
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.loading import HALVES, float32_weights
 from mxd.trainer.language_model.mlp_hooks import (
     PROBE_ERRORS,
     Mlp,
@@ -289,19 +290,13 @@ class Additions:
 def _in_float32(block: nn.Module) -> Iterator[None]:
     """Compute a block in float32, because in half precision a small difference of its outputs is mostly rounding.
     Blocks whose weights are offloaded stay as they are."""
-    short = {it.dtype for it in block.parameters() if it.is_floating_point()} - {torch.float32, torch.float64}
-    if not short or any(it.is_meta for it in block.parameters()):
-        yield
-        return
+    short = {it.dtype for it in block.parameters()} & set(HALVES)
 
     def wide(value: Any) -> Any:
         return value.float() if isinstance(value, Tensor) and value.dtype in short else value
 
     with ExitStack() as stack:
-        for module in block.modules():
-            for name, weight in [(name, it) for name, it in module._parameters.items() if it is not None]:
-                stack.callback(module._parameters.__setitem__, name, weight)
-                module._parameters[name] = nn.Parameter(wide(weight), requires_grad=False)
-        widen = block.register_forward_pre_hook(lambda _, *inputs: tree_map(wide, inputs), with_kwargs=True)
-        stack.callback(widen.remove)
+        if stack.enter_context(float32_weights(block)) and short:
+            widen = block.register_forward_pre_hook(lambda _, *inputs: tree_map(wide, inputs), with_kwargs=True)
+            stack.callback(widen.remove)
         yield

@@ -119,7 +119,7 @@ def check(
     shown = frozenset(places)
     rows = [Row(), *(Row(frozenset([place])) for place in places), Row(shown)]
     rows += [Row(only=True), Row(shown, only=True), *(Row(shown, only=True, seed=seed) for seed in range(DRAWS))]
-    with float32_weights(language_model):
+    with float32_weights(language_model.module):
         sparse_layers = layers_of(language_model, chosen)
         measuring = Measuring(reading, sparse_layers, config.errors, places)
         _check_active(measuring, shown)
@@ -188,7 +188,7 @@ def ablate(
             raise UserError(
                 f"Unknown token position {expert.position}. The circuit has tokens 0 to {len(reading.fed_ids) - 1}."
             )
-    with float32_weights(language_model):
+    with float32_weights(language_model.module):
         places = [(layers[it.run], it.position, it.expert) for it in read]
         measuring = Measuring(reading, layers_of(language_model, chosen), config.errors, places)
         ablated = [*groups, *([control] for control in controls)]

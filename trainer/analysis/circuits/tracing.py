@@ -102,7 +102,7 @@ def trace(
     runs = [runs] if isinstance(runs, Run) else list(runs)
     reading = read_circuit(language_model, runs, config, ids)  # the start token is that of the first
     runs = sorted(runs, key=lambda run: run.config.layer)
-    with float32_weights(language_model):
+    with float32_weights(language_model.module):
         sparse_layers = layers_of(language_model, runs)
         functions = edited_mlps(sparse_layers, config.errors)
         forward = differentiable_forward(reading, sparse_layers, functions)
