@@ -17,7 +17,7 @@ from benchmarks.gpu.shapes import PaperShape, shapes
 from benchmarks.trainer.timing import Machine
 from mxd.trainer.config.training import MatmulPrecision, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.model import MlpActivations
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.training.layer_trainer import WARM_UP_STEPS, Launch, LayerTrainer
 from mxd.trainer.training.precision import matmul_precision
 from mxd.trainer.training.rates import LayerSizes

@@ -38,7 +38,7 @@ from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.loading import load_module
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 

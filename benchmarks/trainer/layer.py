@@ -17,7 +17,7 @@ from benchmarks.trainer.memory import extra_peak_bytes
 from benchmarks.trainer.timing import Machine, Rounds, median_ratio
 from mxd.trainer.config.layer import LayerConfig
 from mxd.trainer.layers.mxd import MxD, normalized_mse
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 Form = Callable[[Tensor], Tensor]

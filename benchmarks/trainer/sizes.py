@@ -19,7 +19,7 @@ from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.loading import choose_dtype
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import MxD, SparseLayer
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.precision import fastest_dtype
 

@@ -36,8 +36,8 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.mxd import MxD as MxDCore
 from mxd.trainer.layers.mxd import SparseLayer, routing_of
-from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.layers.variants import Transcoder as TranscoderCore
+from mxd.trainer.layers.variants import load_layer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.display import unknown_expert
 from mxd.trainer.utils.snapshot import Snapshot

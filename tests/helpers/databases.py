@@ -18,7 +18,7 @@ from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY, Rec
 from mxd.trainer.config.training import TextConfig, TrainConfig
 from mxd.trainer.evaluation.benchmark import BASELINES, METRICS, _baseline
 from mxd.trainer.evaluation.benchmark_results import Benchmark, BenchmarkDifference, BenchmarkScore, BenchmarkSettings
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.database import column_types as packing
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.search import insert_search, make_search_table, search_body

@@ -27,7 +27,7 @@ from mxd.trainer.config.layer import LayerConfig, Method, method_traits
 from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import MxD, Routing, SparseLayer
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import Base
 from mxd.trainer.storage.run import Run

@@ -14,7 +14,7 @@ from benchmarks.peers.environments import ROOT
 from mxd.backend.cli.main import run as mxd
 from mxd.trainer.config.layer import LayerConfig
 from mxd.trainer.layers.mxd import SparseLayer
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.formats import LayerFormat
 from mxd.trainer.storage.formats.export import export_layers
 from mxd.trainer.storage.run import Run

@@ -1,6 +1,6 @@
 """Kinds of layers, and the settings of a layer, which are saved beside its weights.
 
-The methods of the core are registered here, and their classes in ``mxd.trainer.layers.registry``. Others register
+The methods of the core are registered here, and their classes in ``mxd.trainer.layers.variants``. Others register
 themselves with ``register_method`` when their module is imported. Nothing here imports PyTorch, which takes seconds.
 """
 

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from mxd.trainer.config.layer import LayerConfig, Method, method_traits
 from mxd.trainer.layers.mxd import MxD, Routing
-from mxd.trainer.layers.registry import register_layers
-from mxd.trainer.layers.sharding import Shards
+from mxd.trainer.layers.ops import Shards
+from mxd.trainer.layers.variants import register_layers
 
 
 class InnerMxD(MxD):

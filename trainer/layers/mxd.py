@@ -35,8 +35,7 @@ from torch.nn import functional as F
 
 from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, Activation, LayerConfig, Method, method_traits
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.ops import PAIRS_AT_A_TIME, gate, is_transformed, mix
-from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
+from mxd.trainer.layers.ops import PAIRS_AT_A_TIME, Shards, gate, is_transformed, mix, sharded_gate, sharded_mix
 from mxd.trainer.layers.tensor_files import dequantized, read_rows, save_part, save_tensors
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
 from mxd.trainer.utils.files import explained

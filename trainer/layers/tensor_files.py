@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mxd.trainer.layers.sharding import Shards
+from mxd.trainer.layers.ops import Shards
 
 OFFSETS = "DCP_SHARDING_INFO"
 """Header entry of torch.distributed.checkpoint: name -> first row and column of the part in this file."""

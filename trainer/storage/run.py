@@ -264,7 +264,7 @@ class Run:
 
     @cached_property
     def layer(self) -> SparseLayer:
-        from mxd.trainer.layers.registry import load_layer
+        from mxd.trainer.layers.variants import load_layer
 
         return load_layer(self.weights_folder)
 

@@ -25,7 +25,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import Routing, normalized_mse
-from mxd.trainer.layers.registry import load_layer
+from mxd.trainer.layers.variants import load_layer
 from mxd.trainer.storage.run import LOCK_FILE, Run, checkpoints, runs_folder, step_of
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 from mxd.trainer.training.layer_trainer import LayerTrainer

@@ -40,8 +40,8 @@ from mxd.trainer.layers.mxd import (
     normalized_mse,
     output_routing_share,
 )
-from mxd.trainer.layers.registry import build_layer, matched_num_experts
-from mxd.trainer.layers.sharding import Shards
+from mxd.trainer.layers.ops import Shards
+from mxd.trainer.layers.variants import build_layer, matched_num_experts
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint
 from mxd.trainer.training.initialization import initialize, needs_sample
 from mxd.trainer.training.precision import matmul_precision, product_dtype, products_in

@@ -23,7 +23,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import Sharding, choose_device, load_outline, outline_of
 from mxd.trainer.layers.ops import ops_on
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import Parallel, build_layer_config, check_processes
 from mxd.trainer.training.precision import dtype_name, dtype_of, fastest_dtype, product_dtype

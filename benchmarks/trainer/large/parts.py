@@ -26,7 +26,7 @@ from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD, BatchPlan, LiveActivations, StreamSpec
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import MxD, normalized_mse
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.precision import dtype_of
 from mxd.trainer.training.rates import resident_bytes

@@ -21,7 +21,7 @@ from mxd.trainer.config.training import (
     default_learning_rate,
 )
 from mxd.trainer.language_model.architecture import Architecture
-from mxd.trainer.layers.registry import build_layer, matched_num_experts
+from mxd.trainer.layers.variants import build_layer, matched_num_experts
 
 TEXT = TextConfig(dataset="text.jsonl")
 

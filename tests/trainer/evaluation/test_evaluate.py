@@ -50,7 +50,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.mxd import SparseLayer, normalized_mse
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord, SteeringStrengthRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest

@@ -48,8 +48,7 @@ from mxd.trainer.experimental.training import (
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers import registry
-from mxd.trainer.layers.registry import build_layer, load_layer
-from mxd.trainer.layers.variants import Transcoder
+from mxd.trainer.layers.variants import Transcoder, build_layer, load_layer
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.storage.run_sets import names_of

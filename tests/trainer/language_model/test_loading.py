@@ -22,7 +22,7 @@ from mxd.trainer.language_model.loading import DeviceMap, is_shard, load_outline
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.sources import converted_folder, display_name, read_origin
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.utils.distributed import init_process_group
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import CONFIGS, OTHER_CACHES, VOCABULARY, World, saved_language_model

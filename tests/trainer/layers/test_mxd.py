@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mxd.trainer.config.layer import Encoder, Method, transform_ranks
 from mxd.trainer.layers.mxd import MxD, Routing, normalized_mse, spatial_median
-from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.layers.variants import THRESHOLD_UPDATE, UNSET, BatchTopK, FixedThresholds, Molt
+from mxd.trainer.layers.variants import THRESHOLD_UPDATE, UNSET, BatchTopK, FixedThresholds, Molt, build_layer
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
 from tests.helpers.runs import layer_config, random_layer
 

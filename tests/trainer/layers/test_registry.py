@@ -26,9 +26,9 @@ from mxd.trainer.layers.mxd import (
     output_routing_share,
     read_weights,
 )
-from mxd.trainer.layers.registry import build_layer, load_layer, matched_num_experts
-from mxd.trainer.layers.sharding import Shards
+from mxd.trainer.layers.ops import Shards
 from mxd.trainer.layers.tensor_files import GROUP, OFFSETS, PACKED, SCALE, dequantize, join_parts, read_rows, save_part
+from mxd.trainer.layers.variants import build_layer, load_layer, matched_num_experts
 from mxd.trainer.utils.distributed import ProcessGroup, init_process_group
 from scripts.quantize import quantize, quantize_file
 from tests.helpers.processes import run_processes

@@ -23,7 +23,7 @@ from mxd.trainer.language_model.loading import load_module
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.layers.mxd import SparseLayer
-from mxd.trainer.layers.registry import load_layer
+from mxd.trainer.layers.variants import load_layer
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import IN_MEMORY, open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RunRecord, SequenceRecord

@@ -13,7 +13,7 @@ from mxd.trainer.config.training import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers import ops, triton_ops
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.training import plan as planning
 from mxd.trainer.training import rates
 from mxd.trainer.training.layer_trainer import build_layer_config

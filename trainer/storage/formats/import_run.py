@@ -34,7 +34,7 @@ from mxd.trainer.language_model.loading import load_outline
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 from mxd.trainer.layers.mxd import SparseLayer
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.formats.base import ImportedLayer, SourceSettings, layer_of_module
 from mxd.trainer.storage.formats.mxd_checkpoint import read_checkpoint
 from mxd.trainer.storage.formats.transcoders import (

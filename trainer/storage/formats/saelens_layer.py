@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mxd.trainer.config.layer import LayerConfig
 from mxd.trainer.layers.mxd import routing_of
-from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.formats.transcoders import ARCHITECTURE
 
 
