@@ -252,7 +252,9 @@ class EditedBlock:
     def add_row(self, row: int, edits: LayerEdits, plans_T: Sequence[EditPlan | None]) -> None:
         """Apply ``edits`` to batch row ``row``; ``plans_T`` has the plan of each token, None for unedited tokens."""
         key = id(edits.sparse_layer), edits.mode
-        self._layers.setdefault(key, _LayerRows(edits, self._blocks, self._text_of)).add_row(row, plans_T)
+        rows = self._layers.setdefault(key, _LayerRows(edits, self._blocks, self._text_of))
+        rows.batch_rows.append(row)
+        rows.plans.append(plans_T)
 
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """Output [B, T, O] of all rows."""
@@ -302,11 +304,7 @@ class _LayerRows:
         self._blocks = blocks
         self._text_of = text_of
         self.batch_rows: list[int] = []
-        self._plans: list[Sequence[EditPlan | None]] = []
-
-    def add_row(self, row: int, plans_T: Sequence[EditPlan | None]) -> None:
-        self.batch_rows.append(row)
-        self._plans.append(plans_T)
+        self.plans: list[Sequence[EditPlan | None]] = []
 
     def apply(self, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
         """Route these rows and write their output into the block's output, which is None if no row needs the MLP."""
@@ -331,13 +329,13 @@ class _LayerRows:
 
     def _added(self, layer_pass: LayerPass) -> Tensor | None:
         """Addition of the edits to the output of these rows, [P, O], in one matrix product."""
-        edited = [index for index, plans_T in enumerate(self._plans) if any(plans_T)]
+        edited = [index for index, plans_T in enumerate(self.plans) if any(plans_T)]
         if not edited:
             return None
         chosen = consecutive(edited)
-        plans = list({id(plan): plan for row in edited for plan in self._plans[row] if plan}.values())
+        plans = list({id(plan): plan for row in edited for plan in self.plans[row] if plan}.values())
         index = {id(plan): number for number, plan in enumerate(plans)}
-        plan_of = [index.get(id(plan), len(plans)) for row in edited for plan in self._plans[row]]
+        plan_of = [index.get(id(plan), len(plans)) for row in edited for plan in self.plans[row]]
         dense_PM = self.rows(layer_pass.dense_PM, chosen).flatten(0, 1)
         routing = Routing(*(self.rows(values, chosen).flatten(0, 1) for values in layer_pass.routing))
         plan_of_P = torch.tensor(plan_of, device=dense_PM.device)

@@ -43,7 +43,7 @@ EXPERTS_SHOWN = 8
 
 
 @dataclass(eq=False)
-class _Text:
+class SteeredText:
     """One variant's text of one sample, with its two rows."""
 
     variant: Variant
@@ -102,7 +102,7 @@ class Steering:
     """Variants that are written; each is compared with the other in any case."""
     watched: tuple[int, ...] = ()
     """Tokens whose probability mass each text records."""
-    texts: list[_Text] = field(init=False)
+    texts: list[SteeredText] = field(init=False)
 
     def __post_init__(self) -> None:
         generation = getattr(self.language_model.module, "generation_config", None)
@@ -189,11 +189,15 @@ class Steering:
             figures = SteeringFigures.of_tokens(event for text in self.texts for event in text.events)
             yield DoneEvent(baseline, steered, tokens_written, time.monotonic() - self._started, figures)
 
+    def of_variant(self, variant: Variant) -> list[SteeredText]:
+        """Texts of a variant, by sample."""
+        return [text for text in self.texts if text.variant == variant]
+
     def rows(self) -> list[SequenceState]:
         rows = [row for text in self.texts if not text.reason for row in (text.own, text.counterpart)]
         return list(dict.fromkeys(rows))
 
-    def _sample_texts(self, sample: int) -> Iterator[_Text]:
+    def _sample_texts(self, sample: int) -> Iterator[SteeredText]:
         """The texts of a sample. They share their rows until they differ."""
         sampling, shared_ids = self.config.sampling, list(self.prompt)
         shared_progress = self._progress()
@@ -206,7 +210,7 @@ class Steering:
             is_first = variant == self.variants[0]
             ids, progress = (shared_ids, shared_progress) if is_first else (list(self.prompt), self._progress())
             stream = TokenStream(self.language_model.tokenizer, ids)
-            yield _Text(variant, sample, ids, own, other, stream, progress)
+            yield SteeredText(variant, sample, ids, own, other, stream, progress)
 
     def _progress(self) -> TextProgress:
         conditions = [edit.when for edit in self.config.edits if edit.when is not None]
@@ -214,7 +218,7 @@ class Steering:
         only = None if self.config.positions is None else frozenset(self.config.positions)
         return TextProgress(len(self.prompt), stop_texts, self.config.scope, only)
 
-    def _push(self, text: _Text, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> TokenEvent:
+    def _push(self, text: SteeredText, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> TokenEvent:
         sign = 1 if text.variant == "steered" else -1
         position, piece = text.new_tokens, text.push(comparison.id, self.config.sampling, self._end_tokens)
         text.watched.append(comparison.watched)

@@ -21,7 +21,7 @@ Shapes: B texts, T tokens, P = B * T, K active experts, I input width, O output 
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import Self
@@ -35,16 +35,14 @@ from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
 from mxd.trainer.inference.results import (
     MAX_PERPLEXITY_RATIO,
     ConceptScore,
-    SteeringStep,
     StrengthSweepDoneEvent,
     StrengthSweepPoint,
     StrengthSweepProgressEvent,
     StrengthSweepStep,
     StrengthSweepText,
-    TokenEvent,
     strength_text,
 )
-from mxd.trainer.inference.steering import Steering, units_without_index
+from mxd.trainer.inference.steering import SteeredText, Steering, units_without_index
 from mxd.trainer.inference.units import Units, random_experts
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
@@ -126,23 +124,9 @@ NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "abla
 """Strength at which an edit changes nothing (``set``: the weakest)."""
 
 
-@dataclass
-class _Texts:
-    kl: list[float] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    """One entry per token: loss without edits, in nats."""
-    ids: dict[int, TokenIds] = field(default_factory=dict)
-    """Sample -> its new tokens."""
-    promoted: dict[int, list[float]] = field(default_factory=dict)
-    """Sample -> probability mass of the promoted tokens at each new token."""
-    first: str = ""
-
-    def add_token(self, token: TokenEvent) -> None:
-        self.kl.append(token.kl)
-        self.losses.append(token.original_loss)
-        self.ids[token.sample] = (*self.ids.get(token.sample, ()), token.id)
-        if token.sample == 0:
-            self.first += token.text
+def _losses(texts: Sequence[SteeredText]) -> list[float]:
+    """Loss of each token without edits, in nats."""
+    return [event.original_loss for text in texts for event in text.events]
 
 
 class StrengthSweep:
@@ -160,16 +144,10 @@ class StrengthSweep:
         ``config`` names the control. ``promoted``: token -> its text."""
         self._concept, self._config, self._promoted = concept, config, promoted
         self._mode = config.edits[config.edit].mode
-        self._baseline = _Texts()
-        self._steered = {strength: _Texts() for strength in steered}
-        self._controls = {strength: _Texts() for strength in controls}
-        self._writers = [
-            (steering, texts[strength])
-            for texts, writers in ((self._steered, steered), (self._controls, controls))
-            for strength, steering in writers.items()
-        ]
-        for steering, own in self._writers:
-            own.promoted = {text.sample: text.watched for text in steering.texts if text.variant == "steered"}
+        self._steerings = [*steered.values(), *controls.values()]
+        self._baseline = self._steerings[0].of_variant("baseline")
+        self._steered = {strength: steering.of_variant("steered") for strength, steering in steered.items()}
+        self._controls = {strength: steering.of_variant("steered") for strength, steering in controls.items()}
         self._started = time.monotonic()
 
     @classmethod
@@ -220,72 +198,66 @@ class StrengthSweep:
 
     @property
     def finished(self) -> bool:
-        return all(steering.finished for steering, _ in self._writers)
+        return all(steering.finished for steering in self._steerings)
 
     def rows(self) -> list[SequenceState]:
-        return [row for steering, _ in self._writers for row in steering.rows()]
+        return [row for steering in self._steerings for row in steering.rows()]
 
     def join(self, batch: RowBatch) -> Iterator[StrengthSweepStep]:
         """Compute the prompt at every strength and sample the first tokens; yield progress after each strength."""
-        for steering, texts in self._writers:
-            self._record(texts, steering.join(batch))
+        for steering in self._steerings:
+            list(steering.join(batch))  # its events are also in its texts
             yield self._progress()
         if self.finished:
             yield from self._score()
 
     def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[StrengthSweepStep]:
-        for steering, texts in self._writers:
+        for steering in self._steerings:
             if not steering.finished:
-                self._record(texts, steering.advance(batch, step))
+                list(steering.advance(batch, step))
         yield self._progress()
         if self.finished:
             yield from self._score()
 
-    def _record(self, texts: _Texts, steps: Iterator[SteeringStep]) -> None:
-        for step in steps:
-            if isinstance(step, TokenEvent):
-                (self._baseline if step.variant == "baseline" else texts).add_token(step)
-
     def _progress(self, scored: Mapping[float, ConceptScore] = MappingProxyType({})) -> StrengthSweepProgressEvent:
         """Figures up to here; ``scored`` has the activation scores by strength."""
-        sampling, written = self._config.sampling, [self._baseline, *(texts for _, texts in self._writers)]
-        total = len(written) * sampling.samples * sampling.max_tokens
-        tokens = sum(len(texts.losses) for texts in written)
-        texts = [self._text(each, scored.get(each)) for each, own in self._steered.items() if own.losses]
+        written = [text for steering in self._steerings for text in steering.texts]
+        tokens, total = sum(text.new_tokens for text in written), len(written) * self._config.sampling.max_tokens
+        texts = [self._text(each, scored.get(each)) for each, own in self._steered.items() if own[0].events]
         suggested = suggest_strength(texts, self._mode) if self.finished or 2 * tokens >= total else None
         return StrengthSweepProgressEvent(tokens, total, texts=tuple(texts), suggested=suggested)
 
     def _text(self, strength: float, activation: ConceptScore | None) -> StrengthSweepText:
         texts = self._steered[strength]
         control = self._controls.get(strength, texts)
-        ratio = math.exp(min(fmean(texts.losses) - fmean(self._baseline.losses), 50.0))
-        means = [{sample: fmean(each) for sample, each in own.promoted.items() if each} for own in (texts, control)]
+        ratio = math.exp(min(fmean(_losses(texts)) - fmean(_losses(self._baseline)), 50.0))
+        means = [{text.sample: fmean(text.watched) for text in own if text.watched} for own in (texts, control)]
         return StrengthSweepText(
             strength=strength,
-            kl=fmean(texts.kl),
+            kl=fmean(event.kl for text in texts for event in text.events),
             perplexity_ratio=ratio,
             is_fluent=ratio <= MAX_PERPLEXITY_RATIO,
-            text=texts.first,
-            control_text=control.first,
+            text=texts[0].text,
+            control_text=control[0].text,
             activation=activation,
-            promoted=_compared("promoted", *means) if control.losses else None,
+            promoted=_compared("promoted", *means) if control[0].events else None,
         )
 
     def _score(self) -> Iterator[StrengthSweepStep]:
         """Score the texts by strength, the smallest first; yield progress after each, then the result."""
         scored: dict[float, ConceptScore] = {}
         for strength, texts in self._steered.items():
-            control = self._controls.get(strength, texts)
-            means = self._concept.mean_activations([*texts.ids.values(), *control.ids.values()])
-            of_samples = [{sample: means[ids] for sample, ids in own.ids.items()} for own in (texts, control)]
-            scored[strength] = _compared("activation", *of_samples)
+            pair = texts, self._controls.get(strength, texts)
+            ids = [{text.sample: tuple(event.id for event in text.events) for text in own} for own in pair]
+            means = self._concept.mean_activations([each for own in ids for each in own.values()])
+            scored[strength] = _compared("activation", *({key: means[it] for key, it in own.items()} for own in ids))
             yield self._progress(scored)
         points = [StrengthSweepPoint(**vars(self._text(strength, score))) for strength, score in scored.items()]
         suggested = suggest_strength(points, self._mode)
         yield StrengthSweepDoneEvent(
             points=tuple(points),
-            baseline_loss=fmean(self._baseline.losses),
-            baseline_text=self._baseline.first,
+            baseline_loss=fmean(_losses(self._baseline)),
+            baseline_text=self._baseline[0].text,
             control=self._config.control or 0,
             suggested=suggested,
             is_unclear=is_unclear(points, suggested, self._mode),

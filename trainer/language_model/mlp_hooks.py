@@ -44,7 +44,7 @@ def probed(test: Callable[..., bool]) -> Callable[..., bool]:
     @wraps(test)
     @torch.no_grad()
     def answer(owner: object, *layer: int) -> bool:
-        answers: dict[tuple[str | int, ...], bool] = vars(owner).setdefault("_probed", {})
+        answers: dict[tuple[object, ...], bool] = vars(owner).setdefault("_probed", {})
         if (key := (test.__name__, *layer)) not in answers:
             answers[key] = False
             with suppress(*PROBE_ERRORS):

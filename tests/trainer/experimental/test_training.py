@@ -47,7 +47,7 @@ from mxd.trainer.experimental.training import (
 )
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers import registry
+from mxd.trainer.layers import variants
 from mxd.trainer.layers.variants import Transcoder, build_layer, load_layer
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run, runs_folder
@@ -89,9 +89,9 @@ def test_a_method_of_another_module_is_trained_and_read(world: World, monkeypatc
     with pytest.raises(UserError, match="Unknown method\\. Did you mean 'mxd'"):
         TrainConfig.from_keywords({}, {**world.config().model_dump(), "method": "mxdd"})
     monkeypatch.setattr(registered, "_TRAITS", dict(registered._TRAITS))
-    monkeypatch.setattr(registry, "_CLASSES", dict(registry._CLASSES))
+    monkeypatch.setattr(registry, "_CLASSES", dict(variants._CLASSES))
     registered.register_method("foreign", MethodTraits("a method of another package", has_top_k=False))
-    registry.register_layers("foreign", Transcoder)
+    variants.register_layers("foreign", Transcoder)
     assert "foreign" in methods("core")
     train_layers([world.config(method="foreign", init="random")], world.data, world.database, world.language_model)
     assert isinstance(Run.load("small", world.data).layer, Transcoder)
