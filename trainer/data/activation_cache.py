@@ -313,7 +313,7 @@ class ActivationCache:
                     "Start that process again to continue the cache, then this one with --resume."
                 )
             local = [number for number in range(rows) if number % plan.sequences in shard]
-            captured = {layer: self._read(layer, source, local) for layer in stream.layers}
+            captured = {layer: self.activations(layer, source, local) for layer in stream.layers}
             yield ActivationBuffer(captured, shuffled_tokens(stream, index, rows, shard).to(self.device))
             del captured  # so that two buffers are never in memory
 
@@ -323,14 +323,11 @@ class ActivationCache:
         each = self.manifest.buffer_tokens // text.context_length
         return sequence_batches(text, tokenizer, self.tokens, self.manifest.seed, "shuffled", each)
 
-    def activations(self, layer: int, index: int) -> MlpActivations:
-        """Activations of buffer ``index``, float32, in the order of ``token_ids``. Raises UserError if the cache lacks
-        the layer, or a file is damaged."""
-        return self._read(layer, index, range(len(self.manifest.part_of_sequences(index))))
-
-    def _read(self, layer: int, index: int, wanted: Sequence[int]) -> MlpActivations:
+    def activations(self, layer: int, index: int, wanted: Sequence[int] | None = None) -> MlpActivations:
+        """Activations of buffer ``index``, float32, in the order of ``token_ids``: of all its sequences, or of the
+        ``wanted`` ones. Raises UserError if the cache lacks the layer, or a file is damaged."""
         context, part_S = self.manifest.text.context_length, self.manifest.part_of_sequences(index)
-        wanted_R = np.array(wanted)
+        wanted_R = np.arange(len(part_S)) if wanted is None else np.array(wanted)
         part_R = part_S[wanted_R]
         parts = np.unique(part_R).tolist()
         joined: MlpActivations | None = None
@@ -350,7 +347,8 @@ class ActivationCache:
             if len(parts) == 1 and len(rows_R) == len(held_P):  # a selection would be a copy
                 return held
             if joined is None:
-                joined = MlpActivations(*(values.new_empty(len(wanted) * context, values.shape[1]) for values in held))
+                rows = len(wanted_R) * context
+                joined = MlpActivations(*(values.new_empty(rows, values.shape[1]) for values in held))
             is_held_R = torch.from_numpy(part_R == part)
             for target, values in zip(joined, held, strict=True):
                 target.unflatten(0, (-1, context))[is_held_R] = values.unflatten(0, (-1, context))[rows_R]

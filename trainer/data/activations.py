@@ -219,7 +219,9 @@ def batches(
         first_buffer, first_batch = 1, 0
     first = None  # free the buffer before computing the next one
     coming = source.buffers(stream, first_buffer, group, progress.position)
-    with closing(prefetch_on_gpu(coming, source.device) if source.is_independent else coming) as buffers:
+    if source.is_independent and prefetches(source.device):
+        coming = prefetch(coming, PREFETCHED_BUFFERS)
+    with closing(coming) as buffers:
         for buffer in buffers:
             progress.position = buffer.start
             yield from buffer.batches(size, first_batch)
@@ -227,15 +229,10 @@ def batches(
             del buffer
 
 
-def prefetch_on_gpu(buffers: Generator[ActivationBuffer], device: torch.device) -> Generator[ActivationBuffer]:
-    """On a GPU, compute the next buffer in a background thread while training on the current one. Both use the same
-    stream, so their kernels run in order. On a CPU they would only compete for cores and double the memory. MPS shares
-    the memory with the CPU, and PyTorch does not promise that two threads may use it."""
-    return prefetch(buffers, PREFETCHED_BUFFERS) if prefetches(device) else buffers
-
-
 def prefetches(device: torch.device) -> bool:
-    """True if ``prefetch_on_gpu`` holds a second buffer on the device."""
+    """True if a background thread computes the next buffer during the steps on the current one: on GPUs. Both use the
+    same stream, so their kernels run in order. On a CPU they would only compete for cores and double the memory. MPS
+    shares the memory with the CPU, and PyTorch does not promise that two threads may use it."""
     return device.type in ("cuda", "xpu")
 
 

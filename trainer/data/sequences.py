@@ -276,12 +276,6 @@ def _files(text: str) -> Sequence[TextFile]:
     return [path]
 
 
-def size_bytes(config: TextConfig) -> int | None:
-    """Size of the text's files on disk, in bytes; None for a Hub dataset. Raises NotFoundError or UserError as
-    ``documents`` raises immediately."""
-    return None if _is_hub_name(config.dataset) else _total_bytes(_files(config.dataset))
-
-
 def fingerprint(config: TextConfig) -> str:
     """Fingerprint of a text, 32 hexadecimal digits, independent of the folder it is in.
 
@@ -415,12 +409,10 @@ def check_text_length(config: TextConfig, tokenizer: PreTrainedTokenizerBase, to
     and counted. Hub datasets and texts of more than 64 MiB are not checked, because that would download or read all of
     them. Raises UserError if the text has too few tokens, or cannot be read."""
     required = max(1, tokens // config.context_length) * config.context_length
-    size = size_bytes(config)
-    if (
-        config.on_short_text == "repeat"
-        or size is None
-        or size >= min(_MAX_COUNTED_BYTES, _AMPLE_BYTES_PER_TOKEN * required)
-    ):
+    limit = min(_MAX_COUNTED_BYTES, _AMPLE_BYTES_PER_TOKEN * required)
+    # The files are listed in any case, because a path that does not exist is an error.
+    is_ample = _is_hub_name(config.dataset) or _total_bytes(_files(config.dataset)) >= limit
+    if is_ample or config.on_short_text == "repeat":
         return
     available = 0
     for ids in tokenize_documents(config, tokenizer):
@@ -479,14 +471,9 @@ def _tokenised(
 
 
 def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    encoded = tokenizer(
-        texts,
-        add_special_tokens=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,  # no warnings about documents longer than the context
-    )
-    ids: list[list[int]] = encoded["input_ids"]
+    # Not verbose: no warnings about documents longer than the context.
+    unused = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+    ids: list[list[int]] = tokenizer(texts, add_special_tokens=False, **unused)["input_ids"]
     return ids
 
 

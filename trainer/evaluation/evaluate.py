@@ -180,7 +180,7 @@ def _original_logits(
     language_model: LanguageModel, residuals: Residuals, layer: int, first: int, ids_BL: Tensor
 ) -> Tensor:
     """Logits [B, L, V] of the original model; the blocks are computed once per text, for whatever interventions."""
-    end = residuals.behind_all
+    end = len(language_model.architecture.blocks)
     if not residuals.can_continue(end):
         return language_model.logits(ids_BL)
     if not residuals.has(end, first, len(ids_BL)):

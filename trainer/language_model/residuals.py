@@ -84,11 +84,6 @@ class Residuals:
         self._stored: dict[tuple[int, int], Tensor] = {}
         self._bytes = 0
 
-    @property
-    def behind_all(self) -> int:
-        """Index that stands for the output of the last block."""
-        return len(self._language_model.architecture.blocks)
-
     @probed
     def can_continue(self, layer: int) -> bool:
         """True if a forward pass can start at a block, as in most architectures."""

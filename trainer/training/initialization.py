@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mxd.trainer.config.layer import method_traits
-from mxd.trainer.config.training import Init, TrainConfig
+from mxd.trainer.config.training import TrainConfig
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.mxd import ACTIVATIONS, SMALLEST_NORM, MxD, SparseLayer, drawn_weight, spatial_median
 
@@ -33,14 +33,10 @@ GATE_NOISE = 0.1
 """Relative noise on the gate rows if an example has to be used by several experts."""
 
 
-def resolve_init(config: TrainConfig) -> Init:
-    if config.init != "auto":
-        return config.init
-    return "examples" if method_traits(config.method).initializes_from_examples else "random"
-
-
 def needs_sample(config: TrainConfig) -> bool:
-    return resolve_init(config) == "examples"
+    """True if the layer is initialised from examples; by default where its method can be."""
+    by_default = method_traits(config.method).initializes_from_examples
+    return by_default if config.init == "auto" else config.init == "examples"
 
 
 @torch.no_grad()
@@ -125,10 +121,8 @@ def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
 def hidden_pattern(language_model: LanguageModel, index: int) -> Callable[[Tensor], Tensor]:
     """Factors of the original MLP's hidden units on inputs, [T, I] to [T, H]: the hidden units are z times them. They
     are act(gate) if the MLP has a gate, and act(z) / z otherwise."""
-    weights, activation = (
-        language_model.architecture.encoder_weights(index),
-        ACTIVATIONS[language_model.architecture.mlp_shape(index).activation],
-    )
+    weights = language_model.architecture.encoder_weights(index)
+    activation = ACTIVATIONS[language_model.architecture.mlp_shape(index).activation]
 
     def pattern(x_TI: Tensor) -> Tensor:
         if weights.gate_weight_HI is not None and weights.gate_bias_H is not None:

@@ -89,7 +89,7 @@ def test_a_method_of_another_module_is_trained_and_read(world: World, monkeypatc
     with pytest.raises(UserError, match="Unknown method\\. Did you mean 'mxd'"):
         TrainConfig.from_keywords({}, {**world.config().model_dump(), "method": "mxdd"})
     monkeypatch.setattr(registered, "_TRAITS", dict(registered._TRAITS))
-    monkeypatch.setattr(registry, "_CLASSES", dict(variants._CLASSES))
+    monkeypatch.setattr(variants, "_CLASSES", dict(variants._CLASSES))
     registered.register_method("foreign", MethodTraits("a method of another package", has_top_k=False))
     variants.register_layers("foreign", Transcoder)
     assert "foreign" in methods("core")

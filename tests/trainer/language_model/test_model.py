@@ -176,7 +176,7 @@ def test_continued_passes_equal_whole_ones(family: str) -> None:
     language_model = tiny_language_model(family)
     expected = language_model.logits(IDS_2T)
     stored = Residuals(language_model)
-    for layer in (0, 2, stored.behind_all):
+    for layer in (0, 2, len(language_model.architecture.blocks)):
         for _ in range(2):
             with stored.continued(layer, 0, IDS_2T, copies=2) as ids_RT:
                 actual = language_model.logits(ids_RT)

@@ -20,7 +20,7 @@ from mxd.trainer.layers.mxd import SMALLEST_NORM, LayerOutput, MxD, SparseLayer,
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training import initialization
 from mxd.trainer.training import precision as precisions
-from mxd.trainer.training.initialization import hidden_pattern, initialize, resolve_init
+from mxd.trainer.training.initialization import hidden_pattern, initialize, needs_sample
 from mxd.trainer.training.layer_trainer import (
     WARM_UP_STEPS,
     CapturedStep,
@@ -374,8 +374,8 @@ def test_the_mixing_is_the_largest_intermediate_value(
 
 
 def test_auto_is_random_for_methods_without_examples(world: World) -> None:
-    assert resolve_init(world.config()) == "examples"
-    assert resolve_init(world.config(method="low-rank-mxd")) == "random"
+    assert needs_sample(world.config())
+    assert not needs_sample(world.config(method="low-rank-mxd"))
     with pytest.raises(UserError, match="low-rank-mxd cannot be initialised from examples"):
         initialized(world, "examples", method="low-rank-mxd")
 
