@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mxd.trainer.config.steering import Condition, Edit, Scope, SteeringMode
-from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.routing import routed_experts
 from mxd.trainer.language_model.mlp_hooks import EditedMlp, LayerPass, Mlp
@@ -122,19 +121,6 @@ class EditPlan:
     _at: dict[tuple[float, ...], Self] = field(default_factory=dict, repr=False)
     """Shares -> this plan with these shares. Tokens with the same plan are edited together."""
 
-    @classmethod
-    def from_edits(
-        cls,
-        edits: Sequence[Edit],
-        units: Mapping[int, float],
-        num_experts: int,
-        checks: Sequence[tuple[GateCheck, ...]] = (),
-    ) -> Self:
-        """Check the edits against a layer of ``num_experts``. Raises UserError if an edit names an unknown expert."""
-        unknown = [edit.expert for edit in edits if edit.expert >= num_experts]
-        if unknown:
-            raise UserError(f"Unknown expert {unknown[0]}. This run has experts 0 to {num_experts - 1}.")
-        return cls(tuple(edits), {edit.expert: units[edit.expert] for edit in edits}, tuple(checks))
 
     def at(self, progress: TextProgress, position: int) -> Self | None:
         if not self.depends_on_position:

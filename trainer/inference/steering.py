@@ -270,16 +270,18 @@ def edit_plans(runs: Sequence[Run], edits: Sequence[Edit], units: Units) -> dict
     check_disjoint_layers(runs)
     plans: dict[int, EditPlan] = {}
     for run in runs:
-        own = [edit for edit in edits if (edit.run or runs[0].name) == run.name]
-        checks = [
+        own = tuple(edit for edit in edits if (edit.run or runs[0].name) == run.name)
+        checks = tuple(
             tuple(_gate_check(test, run, named[test.run or run.name], units) for test in edit.when.gates)
             if edit.when
             else ()
             for edit in own
-        ]
-        plans[run.config.layer] = EditPlan.from_edits(
-            own, units.get(run.name, {}), run.layer.config.num_experts, checks if any(checks) else ()
         )
+        last = run.layer.config.num_experts - 1
+        if unknown_ids := [edit.expert for edit in own if edit.expert > last]:
+            raise UserError(f"Unknown expert {unknown_ids[0]}. This run has experts 0 to {last}.")
+        own_units = {edit.expert: units[run.name][edit.expert] for edit in own}
+        plans[run.config.layer] = EditPlan(own, own_units, checks if any(checks) else ())
     return plans
 
 

@@ -253,10 +253,10 @@ class Run:
         """Folder of the trained layer, or of the last checkpoint. Raises NotFoundError if there is neither."""
         if (self.folder / WEIGHTS_FILE).is_file():
             return self.folder
-        checkpoint = self.last_checkpoint()
-        if checkpoint is None:
+        complete = checkpoints(self.folder)
+        if not complete:
             raise NotFoundError(f"Run '{self.name}' has no weights yet. Run '{self.resume_command()}'.")
-        return checkpoint
+        return complete[0]
 
     @cached_property
     def layer_config(self) -> LayerConfig:
@@ -284,9 +284,6 @@ class Run:
         folder = self.folder / TOKENIZER_FOLDER
         return load_tokenizer(str(folder) if folder.is_dir() else self.language_model_source)
 
-    def last_checkpoint(self) -> Path | None:
-        """Return the newest complete checkpoint; incomplete ones have other names."""
-        return next(iter(checkpoints(self.folder)), None)
 
     def resume_command(self) -> str:
         return resume_command(self.name, self.config.parents)
@@ -300,7 +297,7 @@ def resume_command(name: str, parents: Sequence[str]) -> str:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return the complete checkpoints of a run directory, newest first."""
+    """Return the complete checkpoints of a run directory, newest first; incomplete ones have other names."""
     return sorted((path for path in folder.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir()), key=step_of, reverse=True)
 
 

@@ -208,7 +208,7 @@ def test_smaller_k_equals_a_layer_with_that_k(world: World, mode: str) -> None:
 @pytest.mark.parametrize("method", ["transcoder", "jumprelu-transcoder"])
 def test_layers_without_a_dense_output_can_be_edited(method: Method) -> None:
     layer, x_1TI = random_layer(method), torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0))
-    edits = LayerEdits(layer, "residual", EditPlan.from_edits([Edit(expert=4, mode="set", strength=2)], {4: 1.0}, 33))
+    edits = LayerEdits(layer, "residual", EditPlan((Edit(expert=4, mode="set", strength=2),), {4: 1.0}))
     block = EditedBlock(1)
     block.add_row(0, edits, [edits.plan] * 6)
     actual = block(x_1TI, lambda: torch.zeros(1, 6, 10))

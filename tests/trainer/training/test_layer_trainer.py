@@ -454,7 +454,7 @@ def test_a_training_step_uses_the_precision_of_its_run(precision: MatmulPrecisio
     trainer.layer.register_forward_hook(
         lambda *_: seen.append((torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu")))
     )
-    trainer.train_step(_batch())
+    trainer.train_step(batch(1))
     assert seen == [(setting, rounds)]
 
 
@@ -510,7 +510,7 @@ def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
 ) -> None:
     monkeypatch.setattr(precisions, "has_bfloat16_units", lambda _device: True)
     exact, rounded = _trainer(method, "highest"), _trainer(method, "medium")
-    expected, output = exact.train_step(_batch()), rounded.train_step(_batch())
+    expected, output = exact.train_step(batch(1)), rounded.train_step(batch(1))
     assert output.output_TO.dtype == torch.float32
     difference_T = (output.output_TO - expected.output_TO).abs().amax(dim=1)
     assert difference_T.max() > 0
@@ -518,10 +518,6 @@ def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
     assert (difference_T < 0.05 * expected.output_TO.abs().max()).sum() > 0.8 * TOKENS
     assert all(parameter.dtype == torch.float32 for parameter in rounded.layer.parameters())
 
-
-def _batch() -> MlpActivations:
-    generator = torch.Generator().manual_seed(1)
-    return MlpActivations(*(torch.randn(TOKENS, WIDTH, generator=generator) for _ in range(2)))
 
 
 def _trainer(method: Method, precision: MatmulPrecision) -> LayerTrainer:

@@ -141,7 +141,7 @@ def test_a_killed_run_resumes(world: World, tmp_path: Path) -> None:
         assert process.wait() == -signal.SIGKILL
     run = Run.load("killed", world.data)
     assert not run.is_training
-    assert run.last_checkpoint() is not None
+    assert checkpoints(run.folder)
     with Forked(train_or_resume, arguments, tmp_path, os.environ) as again:
         output = again.communicate(timeout=120)
     assert again.returncode == 0, output
