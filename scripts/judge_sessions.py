@@ -25,8 +25,8 @@ from mxd.trainer.inference.generation import run_alone
 from mxd.trainer.inference.results import StrengthSweepDoneEvent
 from mxd.trainer.inference.strength_sweep import StrengthSweep
 from mxd.trainer.inference.units import with_control
-from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import Turn, chat_text
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
 

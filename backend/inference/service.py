@@ -21,8 +21,8 @@ from mxd.backend.schemas.runs import LoadedLanguageModel
 from mxd.backend.settings import Settings
 from mxd.trainer.config.steering import SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import NotFoundError, TooLongError, UserError
-from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.sources import display_name
+from mxd.trainer.language_model.tokenizer import Turn, chat_text
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks, Steps
 

@@ -20,8 +20,8 @@ from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
 from mxd.trainer.inference.units import edit_units
-from mxd.trainer.language_model.chat_template import has_chat_template
 from mxd.trainer.language_model.sources import display_name
+from mxd.trainer.language_model.tokenizer import has_chat_template
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord
 from mxd.trainer.storage.run import Run, resume_command
 from mxd.trainer.utils.bootstrap import Interval

@@ -12,7 +12,7 @@ from mxd.trainer.config.analysis import Errors, Target, TokenTarget
 from mxd.trainer.config.base import Size
 from mxd.trainer.config.layer import Method
 from mxd.trainer.inference.results import RoutedToken
-from mxd.trainer.language_model.chat_template import Turn
+from mxd.trainer.language_model.tokenizer import Turn
 
 
 class PromptText(Schema):

@@ -20,7 +20,7 @@ from mxd.trainer.inference.results import (
     StrengthSweepProgressEvent,
     TokenEvent,
 )
-from mxd.trainer.language_model.chat_template import Turn
+from mxd.trainer.language_model.tokenizer import Turn
 
 
 class SteeringRequest(SteeringConfig):

@@ -121,7 +121,6 @@ class EditPlan:
     _at: dict[tuple[float, ...], Self] = field(default_factory=dict, repr=False)
     """Shares -> this plan with these shares. Tokens with the same plan are edited together."""
 
-
     def at(self, progress: TextProgress, position: int) -> Self | None:
         if not self.depends_on_position:
             return self if self.edits else None

@@ -1,4 +1,4 @@
-"""Tokenizers: loading, the start token, the token ids of a prompt, and the text that each token adds.
+"""Tokenizers: loading, the start token, token ids of a prompt, the text that each token adds, and chats as text.
 
 A token by itself has no fixed text. A character can span several tokens, and a leading space can depend on the previous
 token. The text of a token is therefore what it adds when a sequence is decoded token by token.
@@ -14,13 +14,16 @@ from contextlib import suppress
 from copy import copy
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from pydantic import Field
 from tokenizers.decoders import ByteLevel
 
+from mxd.trainer.config.base import Config
 from mxd.trainer.config.training import TextConfig
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.sources import local_folder
+from mxd.trainer.language_model.untrusted.template_process import TEMPLATES, TemplateError
 from mxd.trainer.language_model.untrusted.tokenizer_check import check_tokenizer_files
 from mxd.trainer.utils.files import first_line, is_unreachable
 
@@ -303,3 +306,51 @@ def single_token(language_model: LanguageModel, text: str) -> int:
             "explain a continuation."
         )
     return ids[0]
+
+
+# ---------------------------------------------------------------- chats
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Turn(Config):
+    """One message of a chat."""
+
+    role: Role
+    text: Annotated[str, Field(max_length=200_000)]
+
+
+def has_chat_template(tokenizer: PreTrainedTokenizerBase) -> bool:
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn], start_token: str | None = None) -> str:
+    """Format chat turns as one text that the assistant continues.
+
+    If the last turn is the assistant's, the text ends inside that turn. If the template writes ``start_token`` first,
+    it is removed, because every text gets one before it is routed or continued. By default, it is that of
+    ``start_token_id``. Raises UserError if the tokenizer has no chat template, there are no turns, or the template
+    rejects them.
+    """
+    if not has_chat_template(tokenizer):
+        raise UserError("The tokenizer of this language model has no chat template. Write the prompt as plain text.")
+    if not turns:
+        raise UserError("The chat has no turns. Add a user turn.")
+    messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+    continues = turns[-1].role == "assistant"
+    try:
+        text = TEMPLATES.render(
+            {
+                "conversations": [messages],
+                "chat_template": tokenizer.get_chat_template(),
+                "add_generation_prompt": not continues,
+                "continue_final_message": continues,
+                **tokenizer.special_tokens_map,
+            }
+        )
+    except TemplateError as error:
+        raise UserError(f"The chat template rejects these turns ({first_line(error)}). Change their order.") from error
+    except ValueError as error:
+        raise UserError(f"The tokenizer's chat template cannot be used ({first_line(error)}).") from error
+    # Not always the beginning-of-text token, which can be a chat marker that has to stay.
+    return text.removeprefix(start_token_name(tokenizer, start_token))

@@ -284,7 +284,6 @@ class Run:
         folder = self.folder / TOKENIZER_FOLDER
         return load_tokenizer(str(folder) if folder.is_dir() else self.language_model_source)
 
-
     def resume_command(self) -> str:
         return resume_command(self.name, self.config.parents)
 

@@ -34,7 +34,7 @@ from mxd.backend.schemas.steering import SteeringRequest
 from mxd.trainer.config.steering import Sampling
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent
-from mxd.trainer.language_model.chat_template import Turn
+from mxd.trainer.language_model.tokenizer import Turn
 from mxd.trainer.storage.database.tables import RunRecord
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

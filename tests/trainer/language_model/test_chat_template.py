@@ -6,7 +6,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.chat_template import Turn, chat_text, has_chat_template
+from mxd.trainer.language_model.tokenizer import Turn, chat_text, has_chat_template
 from mxd.trainer.language_model.untrusted import template_process
 from tests.helpers.runs import ENDLESS_TEMPLATE, byte_tokenizer
 

@@ -519,7 +519,6 @@ def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
     assert all(parameter.dtype == torch.float32 for parameter in rounded.layer.parameters())
 
 
-
 def _trainer(method: Method, precision: MatmulPrecision) -> LayerTrainer:
     optimizer = OptimizerConfig(batch_tokens=TOKENS, matmul_precision=precision)
     trainer = layer_trainer(method, optimizer=optimizer)

@@ -38,7 +38,7 @@ from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.tensor_files import read_rows
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, MetricRecord, RunRecord, SequenceRecord
-from mxd.trainer.storage.run import Run, runs_folder
+from mxd.trainer.storage.run import Run, checkpoints, runs_folder
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainingRun
 from mxd.trainer.utils import distributed

@@ -14,8 +14,8 @@ from mxd.backend.api.routes.openai import StopFilter
 from mxd.trainer.config.steering import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.results import SteeredGeneration
 from mxd.trainer.inference.steering import steer
-from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import Turn, chat_text
 from mxd.trainer.storage.run import Run
 from tests.helpers.processes import server
 from tests.helpers.runs import World
