@@ -29,8 +29,7 @@ from mxd.trainer.storage.formats.import_run import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.finetune import finetune as finetune_runs
-from mxd.trainer.training.loggers import MetricLog
-from mxd.trainer.training.train import Resume, train_layer
+from mxd.trainer.training.train import MetricLog, Resume, train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, terminal_bar
 
 Callback = Callable[[Mapping[str, float]], object]

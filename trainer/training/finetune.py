@@ -29,10 +29,9 @@ from mxd.trainer.layers.variants import load_layer
 from mxd.trainer.storage.run import LOCK_FILE, Run, checkpoints, runs_folder, step_of
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.loggers import no_log
 from mxd.trainer.training.precision import matmul_precision, with_dtype
 from mxd.trainer.training.rates import free_bytes
-from mxd.trainer.training.train import Resume, TrainingRun, TrainResult, check_resumable
+from mxd.trainer.training.train import Resume, TrainingRun, TrainResult, check_resumable, no_log
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.files import exclusive_lock
 

@@ -7,12 +7,14 @@ Several processes share every step, or each trains some of the runs on the activ
 
 import json
 import math
+import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, Self
 
@@ -41,12 +43,11 @@ from mxd.trainer.training.layer_trainer import (
     TrainMetrics,
     build_layer_config,
 )
-from mxd.trainer.training.loggers import OpenLog, no_log
 from mxd.trainer.training.precision import matmul_precision, resolved_precision, with_dtype
 from mxd.trainer.training.rates import LayerSizes, spread
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock
+from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock, explained
 from mxd.trainer.utils.memory import trim_freed_memory
 
 Resume = Literal["never", "if-any"]
@@ -73,6 +74,78 @@ class TrainResult:
     """Number of tokens of a step."""
     tokens_per_second: float
     """Throughput of the pass over the text, which runs trained together share."""
+
+
+LogName = Literal["tensorboard", "trackio", "wandb"]
+PROJECT = "mxd-explorer"
+FOLDER = "tensorboard"
+"""Folder of the event files, in the run's."""
+
+
+@dataclass(frozen=True)
+class MetricLog:
+    write: Callable[[int, Mapping[str, float]], object]
+    """Logs the metrics of a step, in the units of ``mxd.trainer.storage.database.tables.MetricRecord``."""
+    close: Callable[[], object]
+
+
+OpenLog = Callable[[TrainConfig, Path, int], MetricLog]
+"""Opens the log of a run in its folder. The number is the step from which the run resumes; 0 for a new run."""
+
+
+def no_log(_config: TrainConfig, _folder: Path, _step: int) -> MetricLog:
+    """Open no log: the metrics are only in the database."""
+    return MetricLog(write=lambda _step, _metrics: None, close=lambda: None)
+
+
+def _open_tensorboard(config: TrainConfig, folder: Path, step: int) -> MetricLog:
+    """Open event files in the run's folder; ``tensorboard --logdir data/runs`` shows all runs. Events after ``step``
+    are purged, because their steps will be repeated."""
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    writer = SummaryWriter(str(folder / FOLDER), purge_step=step + 1 if step else None)
+    if step == 0:
+        writer.add_text("settings", f"```json\n{config.model_dump_json(indent=1)}\n```")
+
+    def write(step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(f"train/{name}", value, step)
+
+    return MetricLog(write, writer.close)
+
+
+def _open_trackio(config: TrainConfig, _folder: Path, step: int) -> MetricLog:
+    """Start a run in Trackio's local dashboard (``trackio show``), which needs no account, or resume it."""
+    import trackio
+
+    settings = config.model_dump(mode="json")
+    run = trackio.init(project=PROJECT, name=config.name, config=settings, resume="allow" if step else "never")
+    return MetricLog(lambda step, metrics: run.log(dict(metrics), step=step), run.finish)
+
+
+def _open_wandb(config: TrainConfig, folder: Path, _step: int) -> MetricLog:
+    """Start a W&B run, or resume it. ``WANDB_PROJECT`` and ``WANDB_MODE`` set the project and the mode. W&B resumes by
+    id, in which the creation time distinguishes a removed run of the same name."""
+    import wandb
+
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=config.name,
+        id=f"{config.name}-{int((folder / RUN_FILE).stat().st_mtime)}",
+        resume="allow",
+        reinit="create_new",
+        dir=folder,
+        config=config.model_dump(mode="json"),
+    )
+    return MetricLog(lambda step, metrics: run.log(dict(metrics), step=step), run.finish)
+
+
+def log_to(name: LogName) -> OpenLog:
+    """Return the function that opens a log of this kind. Raises UserError if the package is not installed."""
+    message = f"{name} is not installed. Run pip install 'mxd-explorer[{name}]', or leave out --log."
+    with explained(message, ImportError):
+        import_module("torch.utils.tensorboard.writer" if name == "tensorboard" else name)
+    return {"tensorboard": _open_tensorboard, "trackio": _open_trackio, "wandb": _open_wandb}[name]
 
 
 def started_run(config: TrainConfig, data: Path) -> Run | None:

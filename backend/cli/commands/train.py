@@ -197,10 +197,9 @@ class TrainCommand(ModelCommand):
         from mxd.backend.database.engine import open_database
         from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.database.open import IN_MEMORY
-        from mxd.trainer.training.loggers import log_to, no_log
         from mxd.trainer.training.plan import TrainSetup, check_fits_memory
         from mxd.trainer.training.precision import dtype_of, resolve_dtypes, slow_dtype_warning
-        from mxd.trainer.training.train import resolve_batch
+        from mxd.trainer.training.train import log_to, no_log, resolve_batch
         from mxd.trainer.utils.distributed import init_process_group
         from mxd.trainer.utils.memory import keep_freed_memory
 

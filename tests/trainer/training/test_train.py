@@ -26,8 +26,7 @@ from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
 from mxd.trainer.storage.run import Run, checkpoints
 from mxd.trainer.training import precision
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.loggers import log_to
-from mxd.trainer.training.train import DivergedError, TrainResult, resolve_batch, train_layer, train_layers
+from mxd.trainer.training.train import DivergedError, TrainResult, log_to, resolve_batch, train_layer, train_layers
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.processes import Forked
 from tests.helpers.runs import World, saved_language_model, stop_after
