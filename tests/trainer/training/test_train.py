@@ -371,9 +371,7 @@ MEASURED = AT_EVERY_STEP | {"normalized_rank", "stable_rank", "min_singular_valu
 
 def stored(world: World, name: str) -> dict[int, float]:
     """Normalised MSE by step, from the database."""
-    query = select(MetricRecord.step, MetricRecord.normalized_mse).join(RunRecord).where(RunRecord.name == name)
-    with Session(world.database) as session:
-        return {row.step: row.normalized_mse for row in session.execute(query)}
+    return {row.step: row.normalized_mse for row in metrics(world, name)}
 
 
 def events(world: World, name: str) -> dict[str, dict[int, float]]:
