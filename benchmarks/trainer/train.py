@@ -24,7 +24,7 @@ from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.layers.mxd import normalized_mse
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
-from mxd.trainer.training.train import train_layer
+from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.memory import keep_freed_memory
 
@@ -156,7 +156,7 @@ def train_once(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, l
     """Train a layer in a temporary data folder."""
     with tempfile.TemporaryDirectory(dir=folder) as data:
         database = open_trainer_database(sqlite_url(Path(data)))
-        train_layer(size.train_config(text, tokens, batch), Path(data), database, language_model)
+        train_layers([size.train_config(text, tokens, batch)], Path(data), database, language_model)
         database.dispose()
 
 

@@ -29,7 +29,7 @@ from mxd.trainer.storage.formats.import_run import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.finetune import finetune as finetune_runs
-from mxd.trainer.training.train import MetricLog, Resume, train_layer
+from mxd.trainer.training.train import MetricLog, Resume, train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks, terminal_bar
 
 Callback = Callable[[Mapping[str, float]], object]
@@ -122,7 +122,7 @@ def train(
     ):
         metric_log = MetricLog(log, lambda: None)
         hooks = Callbacks(show, stopped.is_set)
-        train_layer(config, folder, engine, wrapped, resume=resume, log=lambda *_: metric_log, callbacks=hooks)
+        train_layers([config], folder, engine, wrapped, resume=resume, log=lambda *_: metric_log, callbacks=hooks)
     trained = load(runs_folder(folder) / config.name)
     trained.reference.model = model, tokenizer
     return trained

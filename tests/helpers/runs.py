@@ -32,7 +32,7 @@ from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import Base
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.train import train_layer
+from mxd.trainer.training.train import TrainResult, train_layers
 from mxd.trainer.utils.callbacks import Callbacks
 
 VOCABULARY = 257
@@ -304,6 +304,14 @@ def indexed_world(folder: Path) -> World:
     index = IndexConfig(text=world.text, tokens=2_000)
     build_index(Run.load("small", world.data), index, language_model, world.database)
     return world
+
+
+def train_layer(
+    config: TrainConfig, data: Path, database: Engine, language_model: LanguageModel, **options: Any
+) -> TrainResult:
+    """Train one layer."""
+    (result,) = train_layers([config], data, database, language_model, **options)
+    return result
 
 
 def run_of(world: World, name: str = "small", layer: int = 1, seed: int | None = None) -> Run:

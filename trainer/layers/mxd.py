@@ -269,11 +269,6 @@ def active_counts(routing: Routing, num_experts: int) -> Tensor:
     return counts_N.scatter_add_(0, routing.indices_TK.reshape(-1), active_P.to(counts_N.dtype))
 
 
-def l0(routing: Routing) -> Tensor:
-    """Mean number of active experts per token, a scalar."""
-    return (routing.activations_TK > 0).sum(dim=1).float().mean()
-
-
 def read_weights(
     path: Path, expected: nn.Module, tables: Collection[str] = (), rows: slice = slice(None)
 ) -> dict[str, Tensor]:

@@ -35,7 +35,6 @@ from mxd.trainer.layers.mxd import (
     SparseLayer,
     active_counts,
     centre_weight,
-    l0,
     measure_ranks,
     normalized_mse,
     output_routing_share,
@@ -129,6 +128,7 @@ class TrainMetrics(NamedTuple):
 
     normalized_mse: float
     l0: float
+    """Number of active experts per token."""
     max_density: float
     dead_share: float
 
@@ -326,7 +326,7 @@ class LayerTrainer:
         counts_N = active_counts(routing, self.layer.config.num_experts)
         self.last_active_N.masked_fill_(counts_N > 0, self._tokens_after)
         self.metrics.errors += error
-        self.metrics.l0 += l0(routing)
+        self.metrics.l0 += (routing.activations_TK > 0).sum(dim=1).float().mean()
         self.metrics.counts_N += counts_N
 
     @contextmanager

@@ -378,26 +378,6 @@ class TrainingRun:
         return {} if ranks is None else asdict(ranks)
 
 
-def train_layer(
-    config: TrainConfig,
-    data: Path,
-    database: Engine,
-    language_model: LanguageModel,
-    *,
-    resume: Resume = "never",
-    log: OpenLog = no_log,
-    cache: ActivationCache | None = None,
-    callbacks: Callbacks = NO_CALLBACKS,
-) -> TrainResult:
-    """Train one layer, or resume it, until all tokens are used or the task is cancelled. Raises UserError if the run
-    exists (and ``resume`` is ``never``), another process is training it, it was started with other settings, or the
-    text is too short."""
-    (result,) = train_layers(
-        [config], data, database, language_model, resume=resume, log=log, cache=cache, callbacks=callbacks
-    )
-    return result
-
-
 def train_layers(
     configs: Sequence[TrainConfig],
     data: Path,
@@ -413,7 +393,8 @@ def train_layers(
     callbacks: Callbacks = NO_CALLBACKS,
     trainer_class: type[LayerTrainer] = LayerTrainer,
 ) -> list[TrainResult]:
-    """Train several layers on one pass over the activations. Results are in the order of ``configs``.
+    """Train layers on one pass over the activations, or resume them, until all tokens are used or the task is
+    cancelled. Results are in the order of ``configs``.
 
     The processes of a group share every step and end with the weights of a single process, up to rounding. All of them
     must be able to read the data folder; only the main process writes to it, to the database and to ``log``. If
@@ -424,8 +405,9 @@ def train_layers(
     Raises:
         DivergedError: a run has diverged. The others are saved and can be resumed without it.
         WriterLostError: another process was writing the cache and has ended. The runs are saved.
-        UserError: as ``train_layer``; or the runs need different batches, two have the same name, or the cache does not
-            have the runs' batches.
+        UserError: a run exists (and ``resume`` is ``never``), another process is training it, or it was started with
+            other settings; the text is too short; the runs need different batches, two have the same name, or the cache
+            does not have the runs' batches.
     """
     (name, count), *_ = Counter(config.name for config in configs).most_common(1)
     if count > 1:

@@ -35,7 +35,7 @@ from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.precision import fastest_dtype
-from mxd.trainer.training.train import train_layer
+from mxd.trainer.training.train import train_layers
 
 NAMES = {"gate.weight": "W_enc", "gate.bias": "b_enc", "direction_NO": "W_dec", "output_bias": "b_dec"}
 
@@ -123,7 +123,7 @@ def trained(method: Method) -> SparseLayer:
     model = model_to_train_on()
     with tempfile.TemporaryDirectory() as name:
         database = open_trainer_database(sqlite_url(Path(name)))
-        train_layer(config, Path(name), database, model)
+        train_layers([config], Path(name), database, model)
         database.dispose()
         return Run.load(method, Path(name)).layer
 

@@ -60,11 +60,10 @@ from mxd.trainer.storage.database.tables import (
     RunRecord,
 )
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.databases import ACTIVE, steering_strength, write_benchmark
-from tests.helpers.runs import World, small_world, tiny_language_model
+from tests.helpers.runs import World, small_world, tiny_language_model, train_layer
 
 OF_A_RUN = ("loss-frontier", "load", "density-evaluated", "probe-activations")
 

@@ -20,10 +20,9 @@ from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
 from mxd.trainer.errors import CancelledError, NotFoundError, UserError
 from mxd.trainer.storage.database.tables import MetricRecord
 from mxd.trainer.storage.run import Run, checkpoints, runs_folder
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.distributed import ProcessGroup
 from tests.helpers.processes import ROOT, SEVERAL_SECONDS, Forked, started_processes, wait_for
-from tests.helpers.runs import World, saved_language_model, stop_after
+from tests.helpers.runs import World, saved_language_model, stop_after, train_layer
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,8 @@ from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.storage.run import Run, checkpoints, runs_folder
 from mxd.trainer.training import finetune as joined
 from mxd.trainer.training.finetune import FinetuneResult, JointTrainer, finetune, new_run_configs, trainer_from_run
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.distributed import SINGLE_PROCESS
-from tests.helpers.runs import World, stop_after
+from tests.helpers.runs import World, stop_after, train_layer
 
 NAMES = ("lower", "upper")
 STEPS = 12

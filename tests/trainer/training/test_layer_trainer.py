@@ -33,7 +33,7 @@ from mxd.trainer.training.layer_trainer import (
     sample_k,
 )
 from mxd.trainer.training.precision import dtype_of, fastest_dtype, resolve_dtypes, with_dtype
-from mxd.trainer.training.train import Resume, train_layer
+from mxd.trainer.training.train import Resume
 from tests.helpers.runs import (
     STEPS,
     TOKENS,
@@ -46,6 +46,7 @@ from tests.helpers.runs import (
     small_world,
     stop_after,
     tiny_language_model,
+    train_layer,
 )
 
 

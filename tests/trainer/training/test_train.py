@@ -26,14 +26,14 @@ from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
 from mxd.trainer.storage.run import Run, checkpoints
 from mxd.trainer.training import precision
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.train import DivergedError, TrainResult, log_to, resolve_batch, train_layer, train_layers
+from mxd.trainer.training.train import DivergedError, TrainResult, log_to, resolve_batch, train_layers
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.processes import Forked
-from tests.helpers.runs import World, saved_language_model, stop_after
+from tests.helpers.runs import World, saved_language_model, stop_after, train_layer
 
 
 def train(world: World, config: TrainConfig, **options: object) -> TrainResult:
-    return train_layer(config, world.data, world.database, world.language_model, **options)  # type: ignore[arg-type]
+    return train_layer(config, world.data, world.database, world.language_model, **options)
 
 
 def metrics(world: World, name: str) -> list[MetricRecord]:

@@ -17,10 +17,16 @@ from mxd.trainer.storage.run import Run, run_names
 from mxd.trainer.training import layer_trainer
 from mxd.trainer.training.layer_trainer import LayerTrainer, Placement
 from mxd.trainer.training.precision import has_bfloat16_units
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.distributed import ProcessGroup
 from tests.backend.cli.conftest import Capture, document, train_words
-from tests.helpers.runs import saved, saved_language_model, small_world, sure_language_model, tiny_language_model
+from tests.helpers.runs import (
+    saved,
+    saved_language_model,
+    small_world,
+    sure_language_model,
+    tiny_language_model,
+    train_layer,
+)
 
 
 def test_resuming_requires_only_the_name_and_keeps_the_settings(workspace: Path, capsys: Capture) -> None:

@@ -47,9 +47,8 @@ from mxd.trainer.storage.database.search import experts_with, search_table
 from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.runs import CONFIGS, World, byte_tokenizer
+from tests.helpers.runs import CONFIGS, World, byte_tokenizer, train_layer
 from tests.helpers.servers.postgresql import Server
 
 ACTIVE = np.dtype([("position", "<u2"), ("activation", "<f4"), ("rank", "<u2")])
