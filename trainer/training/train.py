@@ -405,9 +405,9 @@ def train_layers(
     Raises:
         DivergedError: a run has diverged. The others are saved and can be resumed without it.
         WriterLostError: another process was writing the cache and has ended. The runs are saved.
-        UserError: a run exists (and ``resume`` is ``never``), another process is training it, or it was started with
-            other settings; the text is too short; the runs need different batches, two have the same name, or the cache
-            does not have the runs' batches.
+        UserError: the text is too short, a run exists (and ``resume`` is ``never``) or was started with other settings.
+            Another process is training it. The runs need different batches, or two have the same name. The cache does
+            not have the runs' batches.
     """
     (name, count), *_ = Counter(config.name for config in configs).most_common(1)
     if count > 1:
