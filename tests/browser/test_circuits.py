@@ -44,17 +44,16 @@ def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(p
     told = re.search(r"\((\d+)", page.get_by_text(re.compile(finding)).inner_text())
     assert told is not None
     expect(panel(page).get_by_role("heading", name=f"Expert {told[1]}, layer ")).to_be_visible()
-    claim = (
-        r"^Verdict: These 20 experts .*explain what all .* is lost\..*sufficient, .*necessary: kept alone, 20 experts "
-        r"carry .* ± \d+\); without the 20, .* remains\."
-    )
-    expect(page.get_by_role("status").filter(has_text=re.compile(claim))).to_be_visible()
+    claim = re.compile(r"^Verdict: These 20 experts .*explain what all .* add to the logit of ␣.* is lost\.")
+    expect(page.get_by_role("status").filter(has_text=claim)).to_be_visible()
+    shares = r"sufficient, .*necessary: kept alone, 20 experts carry .* ± \d+\); without the 20, .* remains\."
+    expect(page.locator(".circuit-verdict")).to_contain_text(re.compile(shares))
     expect(checks(page).get_by_role("term").first).to_be_hidden()
     checks(page).get_by_text("How this is measured").click()
     expect(checks(page).get_by_role("term").first).to_be_visible()
     expect(checks(page)).to_have_text(
         re.compile(
-            r"measuredKept alone[+−]\d.*Ablated together.*Completeness0\.\d.*as predicted.*r = \d.*"
+            r"measured.*Kept alone[+−]\d.*Ablated together.*Completeness0\.\d.*as predicted.*r = \d.*"
             r"largest miss \d.*from 80\s%"
         )
     )
@@ -100,7 +99,7 @@ def test_a_trace_can_be_stopped_and_begun_again(page: Page, forgiven: list[str])
 
 def test_other_targets_and_back(page: Page) -> None:
     page.goto(f"{ADDRESS}&prompt=The+girl+was+happy.")
-    last_word = graph(page).get_by_role("button", name=re.compile("^Target: logit of ' happy'"))
+    last_word = graph(page).get_by_role("button", name=re.compile("^Target: logit of ␣happy"))
     expect(last_word).to_be_visible(timeout=60_000)  # a full stop says little
     expect(panel(page)).to_contain_text(
         re.compile(r"Fires on.*Writes here.*([+−]\d|no whole word)", re.DOTALL), timeout=60_000

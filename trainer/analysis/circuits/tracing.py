@@ -284,16 +284,18 @@ def _margin(forward: Forward, expert: ActiveExpert) -> float:
 
 
 def _label(language_model: LanguageModel, target: Target) -> str:
-    texts = single_texts(language_model, set(target_tokens(target)))
+    spaces = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
+    tokens = target_tokens(target)
+    texts = {token: text.translate(spaces) for token, text in single_texts(language_model, set(tokens)).items()}
     match target:
         case TokenTarget(token=int(token)):
-            return f"logit of {texts[token]!r}"
+            return f"logit of {texts[token]}"
         case DifferenceTarget(token=token, other=other):
-            return f"logit of {texts[token]!r} minus that of {texts[other]!r}"
-        case SetTarget(tokens=tokens):
-            return f"log-probability of {' or '.join(repr(texts[token]) for token in tokens)}"
+            return f"logit of {texts[token]} minus that of {texts[other]}"
+        case SetTarget():
+            return f"log-probability of {' or '.join(texts[token] for token in tokens)}"
         case ContinuationTarget(text=text):
-            return f"log-probability of the continuation {text!r}"
+            return f"log-probability of the continuation {text.translate(spaces)}"
         case ExpertTarget(run=run, expert=expert):
             return f"activation of expert {expert} of {run}"
         case _:

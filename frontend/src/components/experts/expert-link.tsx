@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import type { AutomaticLabel } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
-import { definitionHandlers } from "@/components/terms/term";
+import { definitionHandlers, Term } from "@/components/terms/term";
 import { distinctWords } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { sequentialStep } from "@/lib/scales/colour-scale";
@@ -49,7 +49,7 @@ export function automaticLabelScore({ f1, is_clear: isClear }: AutomaticLabel): 
 export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {
   const { f1 } = automatic;
   return (
-    <span className={automatic.is_clear ? "auto-label" : "auto-label weak"} title={describeAutomaticLabel(automatic)}>
+    <span className={nameTone(null, automatic)} title={describeAutomaticLabel(automatic)}>
       <span className="auto-mark">
         <span aria-hidden="true">auto{f1 !== null && ` ${formatFixed(f1)}`}</span>
         <span className="sr">{automaticLabelScore(automatic)}:</span>
@@ -75,7 +75,7 @@ interface ExpertLabelProps {
 
 function NoLabel() {
   return (
-    <span className="dim" {...definitionHandlers("no_label", useQueryClient())}>
+    <span className={nameTone(null, null)} {...definitionHandlers("no_label", useQueryClient())}>
       no label yet
     </span>
   );
@@ -88,12 +88,23 @@ const MIN_F1 = 0.05;
 export const namingLabel = (automatic: AutomaticLabel | null) =>
   (automatic?.f1 ?? MIN_F1) < MIN_F1 ? null : automatic;
 
+/** The tone of a name: black for a user label, grey for an automatic one, in italics if that is weak or there is none. */
+export const nameTone = (label: string | null, automatic: AutomaticLabel | null) =>
+  label !== null ? undefined : namingLabel(automatic)?.is_clear === true ? "auto-label" : "auto-label weak";
+
+/** What italics mean. */
+export const ItalicNote = () => (
+  <>
+    <i>italic</i>: a <Term id="weak_label">weak label</Term> or none
+  </>
+);
+
 /** In place of a label: the tokens on which the expert fires most often, marked as such. */
 export function TokenName({ tokens }: { readonly tokens: NonNullable<ExpertLabelProps["topTokens"]> }) {
   const words = distinctWords(tokens.map((token) => (typeof token === "string" ? { text: token } : token)));
   const quoted = words.slice(0, 3).map(({ text }) => `“${visibleText(text.trim() || text)}”`);
   return (
-    <span className="token-name">
+    <span className={nameTone(null, null)}>
       <span className="auto-mark">tokens</span> {quoted.join(", ")}
     </span>
   );

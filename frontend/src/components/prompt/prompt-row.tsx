@@ -17,8 +17,8 @@ interface PromptRowProps {
   readonly run: RunSummary;
   readonly draft: PromptDraft;
   readonly placeholder: string;
-  /** Whether the placeholder is submitted while nothing is typed. */
-  readonly hasExample?: boolean;
+  /** Whether there is something to submit; by default, once something is typed. */
+  readonly isReady?: boolean;
   /** Name of the button that submits. */
   readonly action: string;
   readonly onSubmit: () => void;
@@ -54,7 +54,7 @@ export function PromptRow(props: PromptRowProps) {
         {children}
         {run.indexed_tokens !== null && <FromExample run={run.name} onChoose={onExample} />}
         {onStop === null ? (
-          <Button variant="primary" disabled={draft.text === "" && props.hasExample !== true} onClick={onSubmit}>
+          <Button variant="primary" disabled={!(props.isReady ?? draft.text !== "")} onClick={onSubmit}>
             {action}
             <kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
           </Button>

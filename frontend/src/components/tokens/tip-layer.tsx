@@ -3,7 +3,7 @@
  * re-renders only the tooltip.
  */
 
-import { type ReactNode, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
+import { type ReactNode, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { useOverlayPosition } from "react-aria";
 import { createPortal } from "react-dom";
 import { useLocation } from "react-router";
@@ -16,7 +16,7 @@ import { createListeners } from "@/lib/browser/stores";
 type TipKind = "hover" | "locked";
 
 interface Tip {
-  /** What it describes, and what it is placed below. */
+  /** What it describes, and what it is placed below if it has the room there. */
   readonly anchor: Element;
   readonly place: Element;
   readonly content: ReactNode;
@@ -45,10 +45,11 @@ export function hideTip(): void {
   if (tip !== null) set(null);
 }
 
-function OpenTip({ place, content }: Tip) {
+function OpenTip({ anchor, place, content }: Tip) {
   const overlay = useRef<HTMLDivElement>(null);
   const arrow = useRef<HTMLSpanElement>(null);
-  const target = useMemo(() => ({ current: place }), [place]);
+  const [at, setAt] = useState(place);
+  const target = useMemo(() => ({ current: at }), [at]);
   const { overlayProps, arrowProps, placement } = useOverlayPosition({
     targetRef: target,
     overlayRef: overlay,
@@ -58,9 +59,10 @@ function OpenTip({ place, content }: Tip) {
     isOpen: true,
     onClose: hideTip,
   });
+  if (placement === "top" && at !== anchor) setAt(anchor);
   return (
     <div ref={overlay} id={TIP_ID} role="tooltip" className="tip" data-placement={placement} {...overlayProps}>
-      <span ref={arrow} className="tip-arrow" {...arrowProps} />
+      {at === anchor && <span ref={arrow} className="tip-arrow" {...arrowProps} />}
       {content}
     </div>
   );

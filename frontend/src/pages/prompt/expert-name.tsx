@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 
 import type { RoutedExpertInfo } from "@/api/types";
-import { LANGUAGE, namingLabel } from "@/components/experts/expert-link";
+import { LANGUAGE, namingLabel, nameTone } from "@/components/experts/expert-link";
 
 /** Words that say little by themselves. */
 export const FUNCTION_WORDS = new Set(
@@ -42,12 +42,11 @@ interface ExpertNameProps {
   readonly info: NamedInfo | undefined;
 }
 
-/** In grey italics if it is automatic and weak; without its language, which takes the room of the words after it. */
+/** Without the language of the label, which takes the room of the words after it. */
 export function ExpertName({ info }: ExpertNameProps) {
   const name = expertName(info);
-  const isWeak = info?.label === null && info.automatic?.is_clear === false;
   return (
-    <span className={isWeak ? "auto-label weak" : undefined} title={name}>
+    <span className={nameTone(info?.label ?? null, info?.automatic ?? null)} title={name}>
       {name.replace(LANGUAGE, "")}
     </span>
   );
@@ -61,7 +60,8 @@ interface FoundExpertProps extends ExpertNameProps {
 
 /** An expert in a finding: its name, how far to trust it, and its number. */
 export function FoundExpert({ info, expert, children }: FoundExpertProps) {
-  const trust = trustOf(info) > 0 ? "" : info?.automatic ? ", weak label" : ", no label";
+  const automatic = namingLabel(info?.automatic ?? null);
+  const weakness = automatic === null ? ", no label" : automatic.is_clear ? "" : ", weak label";
   return (
     <>
       <b>
@@ -69,7 +69,7 @@ export function FoundExpert({ info, expert, children }: FoundExpertProps) {
       </b>{" "}
       <span className="dim">
         ({expert}
-        {trust}
+        {info?.label == null && weakness}
         {children !== undefined && <>, {children}</>})
       </span>
     </>

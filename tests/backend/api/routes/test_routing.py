@@ -293,9 +293,9 @@ def test_the_command_writes_the_circuit(fitted: World, circuit: Circuit, tmp_pat
     assert said.count("predicted") >= len(circuit.experts)
     assert "Kept alone: " in said and "Replacement score" in said
     for flags, start in (
-        (["--target", "x", "--against", "y", "--position", "4"], "Target: logit of 'x' minus that of 'y'"),
-        (["--target", "x", "--target", "y"], "Target: log-probability of 'x' or 'y'"),
-        (["--continuation", " ran"], "Target: log-probability of the continuation ' ran'"),
+        (["--target", "x", "--against", "y", "--position", "4"], "Target: logit of x minus that of y"),
+        (["--target", "x", "--target", "y"], "Target: log-probability of x or y"),
+        (["--continuation", " ran"], "Target: log-probability of the continuation ␣ran"),
         (["--target-expert", "small/3"], "Target: activation of expert 3 of small"),
     ):
         assert mxd([*words, *flags, "--check", "none"]) == 0

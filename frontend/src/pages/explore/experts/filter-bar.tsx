@@ -8,6 +8,7 @@ import { messageOf } from "@/api/http";
 import { expertsQuery, fetchAllExperts, listsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { canBeHidden, type Filter, formatBound } from "@/components/experts/columns";
+import { ItalicNote } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { recordsCsv } from "@/components/plots/figure";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -340,7 +341,7 @@ function TableKey({ run, view }: FilterBarProps) {
       <span className="grow" />
       <span>
         <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on
-        held-out tokens; <i>italic</i>: a <Term id="weak_label">weak label</Term>
+        held-out tokens; <ItalicNote />
       </span>
     </div>
   );

@@ -132,6 +132,17 @@ export function Graph(props: GraphProps) {
         <Edges edges={edges} />
         <table role="presentation">
           <tbody>
+            <tr className="ctokens">
+              <td>Tokens</td>
+              {runs.map(({ positions, isNamed }) => {
+                const text = positions.map((position) => tokenText(graph, position)).join(" ");
+                return (
+                  <td key={positions[0]} title={text}>
+                    {isNamed ? text : "⋯"}
+                  </td>
+                );
+              })}
+            </tr>
             {rows.map(({ title, indices }) => (
               <tr key={title}>
                 <td>{title}</td>
@@ -145,17 +156,6 @@ export function Graph(props: GraphProps) {
                 ))}
               </tr>
             ))}
-            <tr className="ctokens">
-              <td>Tokens</td>
-              {runs.map(({ positions, isNamed }) => {
-                const text = positions.map((position) => tokenText(graph, position)).join(" ");
-                return (
-                  <td key={positions[0]} title={text}>
-                    {isNamed ? text : "⋯"}
-                  </td>
-                );
-              })}
-            </tr>
           </tbody>
         </table>
       </div>

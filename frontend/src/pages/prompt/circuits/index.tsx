@@ -28,10 +28,12 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-values";
+import { useIsNarrow } from "@/hooks/use-size";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
+import { visibleText } from "@/lib/text/token-text";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
@@ -45,7 +47,6 @@ import {
   DRAWN_FROM,
   sizedEdges,
   strongest,
-  tokenText,
 } from "./circuit";
 import { Graph } from "./graph";
 import { NodePanel } from "./panel";
@@ -74,12 +75,12 @@ function Contrast({ graph, token, onChange }: Pick<TargetBarProps, "graph" | "on
           onChange(value === "" ? { kind: "token", token } : { kind: "difference", token, other: Number(value) })
         }
       >
-        <option value="">the mean of all tokens</option>
+        <option value="">mean of all tokens</option>
         {candidates
           .filter(({ id }) => id !== token)
           .map(({ id, text }) => (
             <option key={id} value={id}>
-              {JSON.stringify(text)}
+              {visibleText(text)}
             </option>
           ))}
       </select>
@@ -131,7 +132,8 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
         <input
           className="field"
           aria-label="Continuation to explain"
-          placeholder="Another text, with its space"
+          placeholder="Another text"
+          title="With the space before it"
           defaultValue={target.kind === "continuation" ? target.text : ""}
         />
       </form>
@@ -181,25 +183,22 @@ function Finding({ response, check, checking }: FindingProps) {
     const node = graph.nodes[index];
     return node === undefined ? null : (
       <FoundExpert info={expertInfo(response, node)} expert={node.expert}>
-        layer {node.layer}, on {tokenText(graph, node.position)}
+        layer {node.layer}, on <TokenChip text={graph.tokens[node.position]?.text ?? ""} />
       </FoundExpert>
     );
   };
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
   const name = token === undefined ? `the ${graph.label}` : <TokenChip text={token.text} />;
-  const move = (change: number) => {
-    const word = change < 0 ? "fall" : "rise";
-    return check === null ? `would ${word}, by the prediction,` : `${word}s`;
-  };
   return (
     <div className="circuit-finding">
       <p className="finding">
+        {check === null ? "Predicted" : "Measured"}:{" "}
         {strongest(graph, check).map(({ index, change }, i) => (
           <Fragment key={index}>
             {named(index)} {change < 0 ? "supports" : "opposes"} {i === 0 ? name : "it"} most: without it, the{" "}
-            {token === undefined ? "target" : "logit"} {move(change)} from {formatFixed(graph.value)} to{" "}
-            {formatFixed(graph.value + change)}.{" "}
+            {token === undefined ? "target" : "logit"} {change < 0 ? "falls" : "rises"} from {formatFixed(graph.value)}{" "}
+            to {formatFixed(graph.value + change)}.{" "}
           </Fragment>
         ))}
       </p>
@@ -210,7 +209,7 @@ function Finding({ response, check, checking }: FindingProps) {
               <p>
                 <Term id="circuit_verdict">Verdict</Term>: <b>{check.verdict.headline}</b>
               </p>
-              <p className="dim">{check.verdict.sentence}</p>
+              {check.verdict.level !== "good" && <p className="dim">{check.verdict.sentence}</p>}
             </>
           ) : checking.isFetching ? (
             <>
@@ -231,6 +230,7 @@ function Finding({ response, check, checking }: FindingProps) {
 const Checks = ({ verdict }: { readonly verdict: CircuitVerdict }) => (
   <details className="circuit-checks">
     <summary>How this is measured</summary>
+    {verdict.level === "good" && <p className="dim">{verdict.sentence}</p>}
     <dl>
       {verdict.figures.map(([name, value, note]) => (
         <div key={name}>
@@ -257,6 +257,7 @@ interface ViewProps extends UrlState<typeof CIRCUIT_PARAMS> {
 function GraphToolbar(props: Omit<ViewProps, "next" | "isStopped"> & Parts) {
   const { request, check, params, setParams } = props;
   const { graph } = props.response;
+  const isNarrow = useIsNarrow();
   const sized = sizedEdges(graph);
   const drawn = sized.filter(({ isStrong }) => isStrong).length;
   const { mutate, isPending, error } = useMutation({
@@ -267,9 +268,10 @@ function GraphToolbar(props: Omit<ViewProps, "next" | "isStopped"> & Parts) {
     <div className="row wrap circuit-toolbar">
       <p className="dim">
         Each box is an expert: what it fires on, and how much it supports (+) or opposes (−) the target,{" "}
-        <Term id="circuit_effect">{check === null ? "predicted" : "measured without it"}</Term>. {drawn} of{" "}
-        {sized.length} arrows are always drawn: those with at least {formatPercent(DRAWN_FROM, 0)} % of the effect of
-        the strongest one to the target, or between experts. Point at a box for its path.
+        <Term id="circuit_effect">{check === null ? "predicted" : "measured without it"}</Term>.{" "}
+        {isNarrow
+          ? "Tap a box for its inputs."
+          : `${drawn} of ${sized.length} arrows are always drawn: those with at least ${formatPercent(DRAWN_FROM, 0)} % of the effect of the strongest one to the target, or between experts. Point at a box for its path.`}
       </p>
       <label>
         Experts{" "}

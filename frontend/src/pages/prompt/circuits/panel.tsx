@@ -71,11 +71,11 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
         {all.slice(0, all.length - hidden).map(({ edge, number, there, other }) => (
           <tr key={number}>
             <td>
-              <button type="button" className="block cut" onClick={() => onSelect(there)}>
-                <span className="mono">{other.expert}</span> <ExpertName info={expertInfo(response, other)} />
+              <button type="button" className="row" onClick={() => onSelect(there)}>
+                <span className="mono">{other.expert}</span>
+                <ExpertName info={expertInfo(response, other)} />
                 <span className="dim">
-                  {" "}
-                  layer {other.layer}, on {tokenText(response.graph, other.position)}
+                  L{other.layer}, on {tokenText(response.graph, other.position)}
                 </span>
               </button>
             </td>

@@ -36,7 +36,7 @@ export function ReplacedKl({ subject, layers = 1, columns, predicted }: Replaced
   return (
     <span className="dim" aria-busy={predicted === undefined}>
       {subject}: mean <Term id="kl">KL</Term> {meanKl(columns, predicted, "kl")} nats,{" "}
-      {meanKl(columns, predicted, "zeroed_kl")} with {layers === 1 ? "the MLP" : "the MLPs"} zero-ablated
+      {meanKl(columns, predicted, "zeroed_kl")} with {layers === 1 ? "the MLP" : "the MLPs"} zero‑ablated
     </span>
   );
 }

@@ -30,8 +30,8 @@ import { TraceView } from "./trace/trace-view";
 const DEBOUNCE_MS = 250;
 
 function Length({ response, isFetching }: { readonly response?: RoutingResponse | undefined; isFetching: boolean }) {
-  // Its line on a narrow screen is there from the beginning.
-  if (response === undefined) return isFetching ? <span className="length">…</span> : null;
+  // Its place is there from the beginning.
+  if (response === undefined) return <span className="length">{isFetching && "…"}</span>;
   const startTokens = response.tokens.filter((token) => token.start).length;
   return (
     <span className="length" aria-live="polite" data-busy={isFetching || undefined}>
@@ -60,11 +60,13 @@ const EXAMPLE_PAIRS = [
 
 function EmptyComparison({ params, setParams }: RoutingState) {
   return (
-    <EmptyState title="Type two texts to compare their experts">
-      <p>The texts are aligned token by token. Each cell shows how much stronger an expert is in the second one.</p>
-      {params.prompt !== "" && (
-        <Button onClick={() => setParams({ second: params.prompt })}>Copy the first text to edit it</Button>
-      )}
+    <div className="prompted-empty">
+      <EmptyState title="Type two texts to compare their experts">
+        <p>The texts are aligned token by token. Each cell shows how much stronger an expert is in the second one.</p>
+        {params.prompt !== "" && (
+          <Button onClick={() => setParams({ second: params.prompt })}>Copy the first text to edit it</Button>
+        )}
+      </EmptyState>
       <Examples
         prompts={EXAMPLE_PAIRS}
         onChoose={(pair) => {
@@ -72,7 +74,7 @@ function EmptyComparison({ params, setParams }: RoutingState) {
           setParams({ prompt: first, second }, "push");
         }}
       />
-    </EmptyState>
+    </div>
   );
 }
 
@@ -136,6 +138,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         draft={draft}
         placeholder="Type or paste a text"
         action={view === "texts" ? "Compare" : "Route"}
+        isReady={draft.text !== "" && (view !== "texts" || second !== "")}
         onSubmit={() => (draft.text === prompt ? void refetch() : draft.commit())}
         onExample={(example) => choose(sentencePrompt(example))}
         second={view === "texts" && <SecondPrompt run={run} params={params} setParams={setParams} />}

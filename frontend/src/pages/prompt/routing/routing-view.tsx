@@ -3,6 +3,7 @@
 import { useCallback, useMemo, useState } from "react";
 
 import type { RoutedToken, RoutingResponse, RunSummary } from "@/api/types";
+import { ItalicNote } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { toCsv } from "@/components/plots/figure";
 import { effectiveK } from "@/components/runs/k-slider";
@@ -96,7 +97,7 @@ function HeatBar({ response, predicted, locked, shown, total, end, params, setPa
             those on <TokenChip text={locked.text} /> first,{" "}
           </>
         )}
-        <Term id="specificity">{RANKINGS[params.rank].note}</Term>
+        <Term id="specificity">{RANKINGS[params.rank].note}</Term>; <ItalicNote />
       </p>
       <span className="grow" />
       <SegmentedControl

@@ -60,7 +60,7 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
             run={run}
             draft={draft}
             placeholder={hasExample ? STEER_PROMPT : "Type a prompt to continue"}
-            hasExample={hasExample}
+            isReady={hasExample || draft.text !== ""}
             action={action}
             onSubmit={hasExample && draft.text === "" ? () => choose(STEER_PROMPT) : onSubmit}
             onExample={(example) => choose(continuationPrompt(example))}

@@ -5,6 +5,7 @@ import "./difference.css";
 import { Fragment, useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
+import { ItalicNote } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { effectiveK } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
@@ -66,9 +67,6 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
         <thead>
           <tr>
             <th scope="col">Expert</th>
-            <th scope="col" className="sum" aria-sort="descending">
-              Score ↓
-            </th>
             {shown?.map((pair, i) => (
               <th key={i} scope="col">
                 <span className={isChanged(pair) ? "down block" : undefined}>{headOf(pair.a)}</span>
@@ -83,13 +81,15 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
             <th scope="col" className="sum" title="Summed activation in the second text minus that in the first">
               Change
             </th>
+            <th scope="col" className="sum" aria-sort="descending">
+              Score ↓
+            </th>
           </tr>
         </thead>
         <tbody>
           {rows.map((row) => (
             <tr key={row.expert}>
               <RowHead expert={row.expert} info={row.info} />
-              <td className="num sum">{formatFixed(row.score, 1)}</td>
               {shown?.map((_, i) => cell(row, i)) ?? (
                 <>
                   <td className="num">{formatFixed(row.a)}</td>
@@ -99,6 +99,7 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
               <td className={`num sum ${shown === undefined ? divergingClass(row.change, end) : ""}`}>
                 {formatSigned(row.change, 2)}
               </td>
+              <td className="num sum">{formatFixed(row.score, 1)}</td>
             </tr>
           ))}
         </tbody>
@@ -158,8 +159,8 @@ function Finding({ run, rows, pairs }: FindingProps) {
 function alignedNote(pairs: readonly TokenPair[]): string {
   const from = firstDifference(pairs);
   const rest = pairs.length - from;
-  const same =
-    from > 0 ? `Both texts begin with the same ${formatPlural(from, "token")}: no expert differs there. ` : "";
+  const first = from === 1 ? "The first token is" : `The first ${from} tokens are`;
+  const same = from > 0 ? `${first} the same in both: no expert differs there. ` : "";
   return rest > MAX_COLUMNS
     ? `${same}${MAX_COLUMNS} of the other ${formatCount(rest)} tokens are shown; “Whole texts” includes all.`
     : same;
@@ -203,7 +204,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
         />
         <p className="dim">
           {shown.length < rows.length ? `${shown.length} of ${formatCount(rows.length)}` : rows.length} experts, by{" "}
-          <Term id="difference_score">{isAligned ? "largest difference" : "change"} × rarity</Term>
+          <Term id="difference_score">{isAligned ? "largest difference" : "change"} × rarity</Term>; <ItalicNote />
         </p>
         <span className="grow" />
         <SegmentedControl

@@ -25,6 +25,8 @@ import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routin
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
 
 const MAX_TOKENS = 8;
+/** Pixels of a row. */
+const NEXT_ROW = 23;
 
 interface NextTokenProps {
   /** undefined while loading. */
@@ -68,6 +70,11 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
           </tr>
         </thead>
         <tbody>
+          {token === undefined && (
+            <tr>
+              <td colSpan={6} style={{ height: NEXT_ROW * count }} />
+            </tr>
+          )}
           {shown.map((next) => (
             <tr key={next.id}>
               <td className="what">
@@ -88,7 +95,7 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
       </table>
       <p className="dim">
         <Term id="kl">KL</Term> from the original {token === undefined ? "…" : formatFixed(token.kl, 3)} nats,{" "}
-        {token === undefined ? "…" : formatFixed(token.zeroed_kl, 3)} zero-ablated.
+        {token === undefined ? "…" : formatFixed(token.zeroed_kl, 3)} zero‑ablated.
       </p>
     </section>
   );
@@ -159,7 +166,8 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
   return (
     <>
       <p className="dim">
-        <Term id="activation">Activation</Term>, <Term id="output_norm">share</Term> of the output
+        By <Term id="specificity">score</Term>: <Term id="activation">activation</Term>,{" "}
+        <Term id="output_norm">share</Term> of the output
         {data !== undefined && (
           <>
             , → <Term id="direct_logit_effect">promotes</Term>, nats

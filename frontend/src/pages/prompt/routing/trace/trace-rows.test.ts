@@ -9,8 +9,6 @@ import {
   CELL,
   cellWidth,
   controlsOf,
-  digitsFor,
-  isRepeat,
   percentOf,
   readCells,
   strongestFed,
@@ -96,23 +94,6 @@ test.each([
   expect(percentOf(share)).toBe(text);
 });
 
-test("a name is repeated if it stands on the left or below", () => {
-  const of = (run: string, ...names: readonly number[]) =>
-    ({
-      run,
-      tokens: names.map((expert, id) => ({ id, text: " x", experts: [{ expert, activation: 1, share: 1 }] })),
-      experts: Object.fromEntries(names.map((expert) => [expert, { ...info, label: `name ${expert % 10}` }])),
-    }) as unknown as RunRouting;
-  const [late, early] = [of("late", 1, 1, 3), of("early", 11, 2, 13)];
-  const columns = heatColumns(late, true);
-  const layers = traceLayers([late, early], RUNS, columns, 100);
-  const repeated = layers.map((_, layer) => columns.map((_column, column) => isRepeat(layers, columns, layer, column)));
-  expect(repeated).toEqual([
-    [true, true, true],
-    [false, false, false],
-  ]);
-});
-
 test("the experts of a layer are ablated together, then each by itself, at most as many as the server takes", () => {
   const ablated = (position: number) =>
     ablationsOf([EARLY, LATE], "late", position).map((group) => group.map(({ expert }) => expert));
@@ -146,11 +127,4 @@ test("a change is compared with that of other experts of the token", () => {
   const controls = controlsOf([EARLY, LATE], { run: "late", position: 1, expert: 2 });
   expect(controls.map(({ expert }) => expert)).toEqual([9, 1, 3]);
   expect(controlsOf([EARLY], { run: "early", position: 1, expert: 4 })).toEqual([]);
-});
-
-test("effects that rank have the digits at which they differ", () => {
-  expect(digitsFor([0.12, -0.06, 0.03])).toBe(2);
-  expect(digitsFor([0.034, 0.031, -0.02])).toBe(3);
-  expect(digitsFor([0.0312, -0.0313])).toBe(4);
-  expect(digitsFor([0.5, 0.001])).toBe(3);
 });

@@ -2,7 +2,6 @@
 
 import type { GroupEffect, RunRouting, RunSummary } from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
-import { expertName } from "@/pages/prompt/expert-name";
 import {
   type Column,
   filterByDensity,
@@ -93,15 +92,6 @@ export function cellWidth(available: number, tokens: number): number {
 /** What names a cell in the table and its curves. */
 export const cellKey = ({ run, position }: Pick<TracedCell, "run" | "position">) => `${run} ${position}`;
 
-/** Whether a cell's name is next to it already: in the cell on its left, or in the one below. */
-export function isRepeat(layers: readonly TraceLayer[], columns: readonly Column[], layer: number, column: number) {
-  const [name, ...beside] = [[0, 0] as const, [0, 1] as const, [1, 0] as const].map(([down, left]) => {
-    const first = layers[layer + down]?.tokens.get(columns[column - left]?.position ?? -1)?.[0];
-    return first && expertName(first.row.info);
-  });
-  return name !== undefined && beside.includes(name);
-}
-
 /** A cell with its strongest expert. */
 export interface ReadCell extends TracedCell {
   readonly layer: number;
@@ -148,13 +138,6 @@ export const byEffect = (
     const first = experts.filter(({ row }) => row.expert === expert);
     return { ...layer, tokens: new Map(layer.tokens).set(position, [...new Set([...first, ...experts])]) };
   });
-
-/** The fewest digits, from two to four, at which the sizes of effects differ and none is zero. */
-export const digitsFor = (effects: readonly number[]) =>
-  [2, 3].find((digits) => {
-    const texts = new Set(effects.map((one) => Math.abs(one).toFixed(digits)));
-    return texts.size === effects.length && !texts.has((0).toFixed(digits));
-  }) ?? 4;
 
 /** For example `7.6 %`, of the cell's activation. */
 export const percentOf = (share: number) =>

@@ -19,9 +19,7 @@ import {
   CELL,
   cellKey,
   cellWidth,
-  digitsFor,
   type Fed,
-  isRepeat,
   percentOf,
   type Raisers,
   type TracedCell,
@@ -60,8 +58,8 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
 }
 
 /** A change of a logit, in the colour of its sign. */
-export function Signed({ value, digits = 2 }: { readonly value: number; readonly digits?: number }) {
-  const text = formatSigned(value, digits);
+export function Signed({ value }: { readonly value: number }) {
+  const text = formatSigned(value, 2);
   return <b className={`num ${text.startsWith("+") ? "up" : text.startsWith("−") ? "down" : ""}`}>{text}</b>;
 }
 
@@ -89,11 +87,9 @@ interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
   readonly effect: number | undefined;
   readonly layer: TraceLayer;
   readonly position: number;
-  /** Whether its name is next to it already. */
-  readonly isRepeated: boolean;
 }
 
-function Cell({ layer, position, chosen, fed, effect, isRepeated }: CellProps) {
+function Cell({ layer, position, chosen, fed, effect }: CellProps) {
   const [strongest] = layer.tokens.get(position) ?? [];
   if (strongest === undefined) return <span className="dim">–</span>;
   const { row, cell } = strongest;
@@ -114,7 +110,7 @@ function Cell({ layer, position, chosen, fed, effect, isRepeated }: CellProps) {
       style={{ "--fill": `${(100 * cell.activation) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties}
     >
       <span className="name">
-        <span className={isRepeated ? "clamp dim" : "clamp"}>
+        <span className="clamp">
           <ExpertName info={row.info} />
         </span>
       </span>
@@ -123,7 +119,7 @@ function Cell({ layer, position, chosen, fed, effect, isRepeated }: CellProps) {
       {effect !== undefined && (
         <span className="tab out">
           <span className="sr">effect on the next token </span>
-          <Signed value={effect} digits={digitsFor([effect])} />
+          <Signed value={effect} />
         </span>
       )}
       {amount !== undefined && (
@@ -151,7 +147,7 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
             <TracedTip run={layer.run} prompt={prompt} column={column} row={row} />
           ),
           "hover",
-          lowest, // below it, over no cell of the table
+          lowest, // below it, if there is room: over no cell of the table
         );
       },
       onLeave: hideTip,
@@ -241,13 +237,13 @@ export function TraceTable(props: TraceTableProps) {
         <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
           <Head {...props} />
           <tbody>
-            {layers.map((layer, row) => (
+            {layers.map((layer) => (
               <tr key={layer.run}>
                 <th scope="row" title={layer.run}>
                   <span className="sr">Layer </span>
                   {layer.layer}
                 </th>
-                {columns.map(({ position }, column) => (
+                {columns.map(({ position }) => (
                   <td key={position}>
                     <Cell
                       layer={layer}
@@ -255,7 +251,6 @@ export function TraceTable(props: TraceTableProps) {
                       chosen={chosen}
                       fed={fed}
                       effect={position === current ? effectOf(raisers, layer, position) : undefined}
-                      isRepeated={isRepeat(layers, columns, row, column)}
                     />
                   </td>
                 ))}

@@ -7,7 +7,7 @@ import { Link } from "react-router";
 import { messageOf } from "@/api/http";
 import { circuitEffectsQuery } from "@/api/queries";
 import type { CircuitEffectsRequest, GroupEffect, RunRouting, RunSummary } from "@/api/types";
-import { ActivationCell } from "@/components/experts/expert-link";
+import { ActivationCell, ItalicNote } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
@@ -29,7 +29,6 @@ import {
   byEffect,
   cellKey,
   controlsOf,
-  digitsFor,
   percentOf,
   type Raiser,
   type Raisers,
@@ -134,15 +133,17 @@ function NextPanel({ column: { position, token }, layers, raisers, chosen, predi
           <span className="note">position {position}</span>
         </div>
         <p className="dim">
-          Effect on the logit of {next && <TokenChip text={next.text} />}, expert,{" "}
-          <Term id="activation">activation</Term>
+          {next !== undefined && (
+            <>
+              Effect on the logit of <TokenChip text={next.text} />, expert, <Term id="activation">activation</Term>
+            </>
+          )}
         </p>
         {layers.map(({ run, layer, end }) => {
           const measured = raisers.get(run);
           const isShown = ({ row }: Raiser, i: number) =>
             i < MAX_RANKED || (chosen?.run === run && chosen.expert === row.expert);
           const ranked = measured?.experts.filter(isShown) ?? [];
-          const digits = digitsFor(ranked.map(({ effect }) => effect));
           return (
             <section key={run} aria-label={`Layer ${layer}`} aria-busy={measured === undefined}>
               <h3 className="row">
@@ -159,7 +160,7 @@ function NextPanel({ column: { position, token }, layers, raisers, chosen, predi
               <ul>
                 {ranked.map(({ row: { expert, info }, cell, effect }) => (
                   <li key={expert} className={chosen?.run === run && chosen.expert === expert ? "rowlk" : undefined}>
-                    <Signed value={effect} digits={digits} />
+                    <Signed value={effect} />
                     <Link className="lab cut" to={pageLinks(run).expert(expert)}>
                       <ExpertName info={info} />
                       <span className="sr">, expert {expert}</span>
@@ -278,10 +279,10 @@ function Notes({
   const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
   return (
     <p className="dim">
-      A cell is the expert with the largest <Term id="traced_order">share × rarity</Term> in its layer; on the chosen
-      token, the one with the largest effect on the next token.
+      Each cell: the expert with the largest <Term id="traced_order">share × rarity</Term>, on the chosen token with the
+      largest effect; <ItalicNote />. Press a cell for the cells that it changes.
       {shown.some((run, i) => shown.slice(0, i).some((other) => haveSameStart(run, other))) &&
-        " Experts of one number may mean the same in several layers: they were initialised at the same example token."}{" "}
+        " Experts with the same number were initialised at the same token."}{" "}
       <ReplacedKl subject={`${layers.length} layers spliced in`} layers={layers.length} {...{ columns, predicted }} />
     </p>
   );
@@ -322,7 +323,8 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           <span>
             Upper edge: <Term id="next_effect">effect on the next token</Term>
           </span>
-          <span>Press a cell for the cells that it changes</span>
+          <span className="grow" />
+          <Filters params={params} setParams={setParams} />
         </div>
         <TraceTable
           prompt={params.prompt}
@@ -335,9 +337,8 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           raisers={raisers}
           onChoose={onChoose}
         />
-        <div className="row wrap heat-foot">
+        <div className="heat-foot">
           <Notes layers={layers} columns={columns} predicted={predicted} />
-          <Filters params={params} setParams={setParams} />
         </div>
       </section>
       <NextPanel {...shown} chosen={chosen} isLocked={lock !== null} />
