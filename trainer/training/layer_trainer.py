@@ -1,4 +1,4 @@
-"""Training of one layer: weights, optimizer and metrics.
+"""Training of one layer: weights, optimizer, metrics and checkpoints.
 
 **Recorded steps.** A step launches about a hundred kernels, each of which costs the CPU some microseconds. Small steps
 of small layers take longer to launch than to compute. So a step can be recorded as one CUDA graph. It repeats the same
@@ -9,6 +9,7 @@ Shapes: T tokens, I input width, O output width, N experts, K active experts.
 """
 
 import copy
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +20,11 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from mxd.trainer.config.layer import LayerConfig, method_traits
+from mxd.trainer.config.base import Config
+from mxd.trainer.config.layer import WEIGHTS_FILE, LayerConfig, method_traits
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS, OptimizerConfig, RegularizationConfig, TrainConfig
 from mxd.trainer.data.sequences import TEXT_START, TextPosition
 from mxd.trainer.errors import UserError
@@ -38,13 +41,16 @@ from mxd.trainer.layers.mxd import (
     measure_ranks,
     normalized_mse,
     output_routing_share,
+    read_weights,
 )
 from mxd.trainer.layers.ops import Shards
+from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
 from mxd.trainer.layers.variants import build_layer, matched_num_experts
-from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from mxd.trainer.storage.run import CHECKPOINT_PREFIX, checkpoints, step_of
 from mxd.trainer.training.initialization import initialize, needs_sample
 from mxd.trainer.training.precision import matmul_precision, product_dtype, products_in
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
+from mxd.trainer.utils.files import atomic_directory, disk_errors, explained, partial_folder, read_json
 from mxd.trainer.utils.memory import release_pages, trim_freed_memory
 
 Launch = Literal["eager", "graph"]
@@ -152,6 +158,21 @@ class Placement(NamedTuple):
 
 
 ONE_PROCESS = Placement()
+
+
+OPTIMIZER_FILE = "optimizer.safetensors"
+POSITION_FILE = "position.json"
+LAST_ACTIVE = "last_active_N"
+
+
+class Position(Config):
+    """How far training is at a checkpoint."""
+
+    step: int
+    seconds: float
+    """Training time over all resumptions."""
+    text: TextPosition = TEXT_START
+    """Position in the text at or before the next step's first sequence."""
 
 
 @dataclass
@@ -371,10 +392,42 @@ class LayerTrainer:
         return measure_ranks(self.layer, range(0, count, -(-count // MAX_RANKED_EXPERTS)))
 
     def save(self, folder: Path, seconds: float) -> None:
-        """Write a checkpoint. Collective."""
-        self.group.max_(self.last_active_N)
-        position = Position(step=self.step, seconds=seconds, text=self.text)
-        save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, position, self.group)
+        """Write a checkpoint into the run folder, from which training resumes exactly. Collective.
+
+        A checkpoint is a folder that is written atomically, without pickle. The previous one is kept, in case the disk
+        damages the newest. The main process writes everything but the rows of sharded experts and their moments, which
+        each process writes itself. Any number of processes can resume the run.
+        """
+        group, layer = self.group, self.layer
+        group.max_(self.last_active_N)
+        if layer.shards is None and not group.is_main:
+            return
+        target = folder / f"{CHECKPOINT_PREFIX}{self.step}"
+        partial = partial_folder(target)
+        moments = {
+            f"{name}/{key}": value.contiguous()
+            for name, parameter in layer.named_parameters()
+            for key, value in self.optimizer.state.get(parameter, {}).items()
+        }
+        tensors = {LAST_ACTIVE: self.last_active_N, **moments}
+        with atomic_directory(target) if group.is_main else disk_errors(target):
+            if layer.shards is None:
+                layer.save(partial)
+                save_tensors(tensors, partial / OPTIMIZER_FILE)
+            else:
+                group.barrier()  # the folder exists
+                layer.save(partial)
+                save_part(tensors, _table_moments(layer), layer.shards, partial / OPTIMIZER_FILE)
+                group.barrier()  # all parts exist
+            if not group.is_main:
+                return
+            position = Position(step=self.step, seconds=seconds, text=self.text)
+            (partial / POSITION_FILE).write_text(position.model_dump_json())
+        # A checkpoint of a later step is damaged: training was resumed from an earlier one.
+        previous = [path for path in checkpoints(folder) if step_of(path) < self.step][:1]
+        for checkpoint in checkpoints(folder):
+            if checkpoint not in (target, *previous):
+                shutil.rmtree(checkpoint)
 
     def _join(self) -> None:
         """Take over the main process's weights, and average each gradient as soon as it is complete. Unlike
@@ -398,11 +451,36 @@ class LayerTrainer:
                 parameter.register_post_accumulate_grad_hook(divide if name in own else begin_average)
 
     def restore(self, checkpoint: Path, batch_tokens: int) -> None:
-        """Load a checkpoint whose steps took ``batch_tokens`` tokens each."""
-        position, last_active_N = load_checkpoint(checkpoint, self.layer, self.optimizer)
+        """Load a checkpoint whose steps took ``batch_tokens`` tokens each. A process that holds some experts reads only
+        their rows. Raises UserError if a file is damaged or missing."""
+        layer = self.layer
+        rows = slice(None) if layer.shards is None else layer.shards.rows(layer.shards.rank)
+        weights = read_weights(checkpoint / WEIGHTS_FILE, layer, layer.expert_tables, rows)
+        message = f"Damaged checkpoint: {checkpoint} ({{error}}). Delete it and train the run again."
+        with explained(message, SafetensorError, OSError, KeyError, TypeError, ValueError):
+            tensors = read_rows(checkpoint / OPTIMIZER_FILE, _table_moments(layer), rows)
+            position = Position.model_validate(read_json(checkpoint / POSITION_FILE))
+            last_active_N = tensors.pop(LAST_ACTIVE)
+            if last_active_N.shape != self.last_active_N.shape:
+                raise ValueError(f"{LAST_ACTIVE} has another shape")
+            layer.load_state_dict(weights)
+            parameters = {name: (index, value.shape) for index, (name, value) in enumerate(layer.named_parameters())}
+            state: dict[int, dict[str, Tensor]] = {}
+            for full_name, value in tensors.items():
+                name, key = full_name.rsplit("/", 1)
+                index, shape = parameters[name]
+                if value.dim() and value.shape != shape:
+                    raise ValueError(f"{full_name} has another shape")
+                state.setdefault(index, {})[key] = value
+            groups = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.last_active_N.copy_(last_active_N)
         self.step, self.tokens = position.step, position.step * batch_tokens
         self.previous_seconds, self.text = position.seconds, position.text
+
+
+def _table_moments(layer: SparseLayer) -> list[str]:
+    return [f"{name}/{moment}" for name in layer.expert_tables for moment in ("exp_avg", "exp_avg_sq")]
 
 
 def nested_ks(k: int, smallest: int) -> tuple[int, ...]:

@@ -20,16 +20,15 @@ from mxd.trainer.config.training import TextConfig
 from mxd.trainer.data.sequences import documents
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.loading import load_module
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import load_tokenizer
-from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.layers.variants import load_layer
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import IN_MEMORY, open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RunRecord, SequenceRecord
 from mxd.trainer.storage.run import METRICS_FILE, Run
 from mxd.trainer.storage.run_records import adopt, metrics_of, register_run, remove_run
-from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint
+from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.utils.files import exclusive_lock
 from tests.helpers.fuzzing import Hostile, damaged, tried
 from tests.helpers.runs import World, saved_language_model, tiny_language_model
@@ -326,19 +325,16 @@ def test_tensors_with_wrong_names_shapes_and_dtypes_are_rejected(sound_run: Run)
             load_layer(sound_run.folder)
 
 
-def checkpoint_of(sound_run: Run) -> tuple[SparseLayer, torch.optim.Optimizer]:
-    """Write a checkpoint of the run's layer after one step."""
-    layer = load_layer(sound_run.folder)
-    optimizer = torch.optim.Adam(layer.parameters())
-    layer(torch.randn(4, 16)).output_TO.sum().backward()
-    optimizer.step()
-    last_active_N = torch.zeros(layer.config.num_experts, dtype=torch.int64)
-    save_checkpoint(sound_run.folder, layer, optimizer, last_active_N, Position(step=1, seconds=1.0))
-    return layer, optimizer
+def checkpoint_of(sound_run: Run) -> LayerTrainer:
+    """Trainer of the run's layer that has written a checkpoint after one step."""
+    trainer = LayerTrainer.from_layer(load_layer(sound_run.folder), sound_run.config, 2)
+    trainer.train_step(MlpActivations(torch.randn(4, 16), torch.randn(4, 16)))
+    trainer.save(sound_run.folder, 1.0)
+    return trainer
 
 
 def test_a_damaged_checkpoint_is_read_or_rejected(sound_run: Run) -> None:
-    layer, optimizer = checkpoint_of(sound_run)
+    trainer = checkpoint_of(sound_run)
     for name in ("optimizer.safetensors", "position.json", "layer.safetensors"):
         path = sound_run.folder / "checkpoint-1" / name
         sound = path.read_bytes()
@@ -347,7 +343,7 @@ def test_a_damaged_checkpoint_is_read_or_rejected(sound_run: Run) -> None:
         @given(content=damaged(sound))
         def read(content: bytes) -> None:
             path.write_bytes(content)  # noqa: B023 - it is called before the next
-            is_sound_or_said(lambda: load_checkpoint(sound_run.folder / "checkpoint-1", layer, optimizer))
+            is_sound_or_said(lambda: trainer.restore(sound_run.folder / "checkpoint-1", 4))
 
         read()
         path.write_bytes(sound)
@@ -355,13 +351,13 @@ def test_a_damaged_checkpoint_is_read_or_rejected(sound_run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["layer.safetensors", "checkpoint-1/optimizer.safetensors"])
 def test_a_pickle_under_the_name_of_safetensors_does_not_run(name: str, sound_run: Run, tmp_path: Path) -> None:
-    witness, (layer, optimizer) = tmp_path / "it-ran", checkpoint_of(sound_run)
+    witness, trainer = tmp_path / "it-ran", checkpoint_of(sound_run)
     torch.save(Hostile(witness), tmp_path / "saved")
     for content in (pickle.dumps(Hostile(witness)), (tmp_path / "saved").read_bytes()):
         (sound_run.folder / name).write_bytes(content)
         with pytest.raises(UserError):
             load_layer(sound_run.folder)
-            load_checkpoint(sound_run.folder / "checkpoint-1", layer, optimizer)
+            trainer.restore(sound_run.folder / "checkpoint-1", 4)
     assert not witness.exists()
 
 
