@@ -49,7 +49,7 @@ from mxd.trainer.inference.routing import route as route_text
 from mxd.trainer.inference.steering import steer as steer_text
 from mxd.trainer.language_model.tokenizer import single_token
 from mxd.trainer.storage.formats import LayerFormat, VectorFormat
-from mxd.trainer.storage.formats.export import check_vectors, export_layers, write_vectors
+from mxd.trainer.storage.formats.transcoders import check_vectors, export_layers, write_vectors
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.storage.run_sets import weights_digest
 from mxd.trainer.utils.callbacks import Callbacks

@@ -16,7 +16,7 @@ from mxd.trainer.config.layer import LayerConfig
 from mxd.trainer.layers.mxd import SparseLayer
 from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.formats import LayerFormat
-from mxd.trainer.storage.formats.export import export_layers
+from mxd.trainer.storage.formats.transcoders import export_layers
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import saved_language_model
 from tests.interop.conftest import (

@@ -213,7 +213,7 @@ class ExportCommand(ModelCommand):
         self.report({"run": run.name, "out": str(out), "bytes": size}, f"{out}, {size / 1e6:.1f} MB")
 
     def _export_layers(self, out: Path) -> str:
-        from mxd.trainer.storage.formats.export import export_layers
+        from mxd.trainer.storage.formats.transcoders import export_layers
 
         runs = self.load_runs(self.names)
         export_layers(runs, self.format, out)  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ class ExportCommand(ModelCommand):
 
     def _export_vectors(self, out: Path) -> str:
         from mxd.trainer.analysis.expert import mean_outputs
-        from mxd.trainer.storage.formats.export import check_vectors, write_vectors
+        from mxd.trainer.storage.formats.transcoders import check_vectors, write_vectors
 
         (run,) = self.load_runs(self.names)
         assert self.format == "gguf" or self.format == "vectors"
