@@ -280,7 +280,7 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         page.get_by_role("slider").focus()
         page.keyboard.press("End")
         expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 2")
-        expect(hero).to_contain_text("Perplexity × 2.8, above the limit of fluent texts")
+        expect(hero).to_contain_text("Perplexity of this text ×\u00a02.8, above the limit of fluent texts")
         page.get_by_role("radio", name="Original").click()
         original = page.get_by_role("complementary", name="Original")
         expect(original).to_contain_text("Two days text at 0")

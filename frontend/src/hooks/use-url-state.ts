@@ -113,11 +113,13 @@ export interface UrlState<S extends Params> {
  * the Back button should undo.
  */
 export function useUrlState<S extends Params>(spec: S): readonly [Values<S>, SetParams<S>] {
-  const { search } = useLocation();
+  const { pathname, search } = useLocation();
   const navigate = useNavigate();
   const values = useMemo(() => readParams(spec, search), [spec, search]);
   const set = useCallback<SetParams<S>>(
     (patch, history = "replace") => {
+      // Another page was opened in the same event: these are not its parameters.
+      if (new URL(pathname, window.location.origin).pathname !== window.location.pathname) return;
       // Read the URL itself, not the last render: two changes in one event must not undo each other.
       const values = typeof patch === "function" ? patch(currentParams(spec)) : patch;
       const next = writeParams(spec, window.location.search, values);
@@ -126,7 +128,7 @@ export function useUrlState<S extends Params>(spec: S): readonly [Values<S>, Set
         { replace: history === "replace", preventScrollReset: true },
       );
     },
-    [navigate, spec],
+    [navigate, pathname, spec],
   );
   return [values, set];
 }

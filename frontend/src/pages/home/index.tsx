@@ -156,7 +156,7 @@ function SteeredText({ prompt, generation, stop, strength }: HeroTextsProps) {
   return (
     <section className="hero-text" aria-label="With its experts" aria-busy={isBusy}>
       <h2>
-        {strength === 0 ? "No change" : `Steered, +${formatFixed(strength, 2)} × `}
+        {strength === 0 ? "No change" : `Steered, +${strength} × `}
         {strength > 0 && <Term id="p99">p99</Term>}
       </h2>
       {failure !== null && <p role="alert">{failure}</p>}
@@ -262,14 +262,14 @@ interface PriceProps {
 /** What a strength costs: fluency of the shown text, and side effects. */
 function Price({ at, stored }: PriceProps) {
   return (
-    <p className="dim hero-price">
+    <p className="hero-price">
+      {at?.price && <span title={at.price.figures}>{at.price.verdict}</span>}{" "}
       {stored?.perplexity_ratio != null && (
-        <span className={stored.is_fluent ? "" : "bad"}>
-          <Term id="perplexity_ratio">Perplexity</Term> × {formatFixed(stored.perplexity_ratio, 1)}
-          {!stored.is_fluent && ", above the limit of fluent texts"};{" "}
+        <span className={stored.is_fluent ? "dim" : "bad"}>
+          <Term id="perplexity_ratio">Perplexity</Term> of this text ×&nbsp;{formatFixed(stored.perplexity_ratio, 1)}
+          {!stored.is_fluent && ", above the limit of fluent texts"}
         </span>
       )}
-      {at?.price && `side effects on other texts: ${at.price.figures}`}
     </p>
   );
 }
@@ -296,7 +296,7 @@ function HeroTexts(props: HeroTextsProps) {
             onChange={setBeside}
             segments={segmentsOf({
               original: "Original",
-              random: `Random expert ${controls.join(", ")}, +${formatFixed(stored.strength, 2)}`,
+              random: `Random expert ${controls.join(", ")}, +${stored.strength}`,
             })}
           />
         )}
@@ -317,8 +317,8 @@ function HeroLegend({ run, children }: { readonly run: string; readonly children
       <RampLegend kind="diverging" low="Less likely" high="more likely" />
       <span className="grow" />
       {children}
-      <span className="chip">
-        Run: <span className="mono">{run}</span>
+      <span>
+        Run <span className="mono">{run}</span>
         {name !== run && (
           <>
             {" "}

@@ -11,7 +11,9 @@ export const OpenSearch = createContext<() => void>(() => undefined);
 export const SearchButton = () => (
   <button type="button" className="row search search-box" aria-haspopup="dialog" onClick={useContext(OpenSearch)}>
     <Icon name="search" />
-    <span className="cut">{SHORTCUTS.search.what}</span>
+    <span className="cut">
+      Search<span>{SHORTCUTS.search.what.replace("Search", "")}</span>
+    </span>
     <kbd aria-hidden="true">{keyCap("search")}</kbd>
   </button>
 );

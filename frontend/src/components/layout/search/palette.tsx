@@ -81,13 +81,18 @@ const expertCommand = (hit: SearchHit): Command => ({
   group: "Experts",
   name: (
     <>
-      <span className="mono">{hit.expert}</span>{" "}
+      <span className="mono id">{hit.expert}</span>{" "}
       <ExpertLabel label={hit.label} automatic={hit.automatic} topTokens={hit.top_tokens} />
     </>
   ),
   note: (
     <>
-      layer {hit.layer}, <MatchReason hit={hit} />
+      layer {hit.layer}
+      {(hit.token !== null || hit.example !== null) && (
+        <>
+          , <MatchReason hit={hit} />
+        </>
+      )}
     </>
   ),
   url: pageLinks(hit.run).expert(hit.expert),

@@ -17,7 +17,7 @@ import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { Slider } from "@/components/ui/slider";
 import { useDraft, useDraggedValue } from "@/hooks/use-values";
-import { useIsNarrow } from "@/hooks/use-size";
+import { useRoom } from "@/hooks/use-size";
 import {
   ALWAYS,
   type Condition,
@@ -198,9 +198,12 @@ function NarrowStrength({ run, edit }: { readonly run: string; readonly edit: St
   );
 }
 
+/** From this width the tray is beside the texts, as in the style sheet. */
+const BESIDE = [901];
+
 /** The sliders above the texts of a narrow screen, where the tray is below them. */
 export function NarrowStrengths({ run, edits }: { readonly run: string; readonly edits: readonly Edit[] }) {
-  if (!useIsNarrow() || edits.length === 0) return null;
+  if (useRoom(BESIDE) > 0 || edits.length === 0) return null;
   return (
     <div className="chat-strengths">
       {edits.filter(hasStrength).map((edit) => (

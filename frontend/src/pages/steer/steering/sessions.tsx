@@ -186,6 +186,7 @@ export function Gallery(props: GalleryProps) {
     <section className="saved-prompts" aria-labelledby="saved-sessions">
       <div className="row pane-h wrap">
         <h2 id="saved-sessions">{props.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
+        {groups.length > 0 && <span className="note">Green: made likelier by the edit</span>}
         {props.most === undefined && all.length > 0 && (
           <div className="row search">
             <Icon name="search" />
@@ -316,37 +317,42 @@ export function SaveSession(props: SaveProps) {
 /** The open session; what has changed since it was saved, and warnings if its texts can no longer be reproduced. */
 export function OpenedSession({ run, state }: { readonly run: string; readonly state: SteeringPageState }) {
   const { params, request, texts, isChanged, setParams } = state;
+  const isStored = state.generator.generation.status === "stored";
   const { data, error } = useQuery(sessionQuery(params.session));
   if (params.session === "") return null;
   return (
-    <p className="row wrap opened-session" role="status">
-      {error !== null && <span className="bad">{messageOf(error)}</span>}
-      {data !== undefined && (
-        <>
-          Session <b>{data.name}</b>
-          {isChanged ? (
-            <>
-              <span className="chip warn">changed</span>
-              <Button size="small" onClick={() => state.reopen(data)}>
-                Back to the saved one
-              </Button>
-              <SaveSession
-                isAnother
-                {...{ run, request }}
-                texts={() => texts}
-                onSaved={(session) => setParams({ session })}
-              />
-            </>
-          ) : (
-            <span className="dim">as saved, its edits are in the tray</span>
-          )}
-          {data.changed.map((sentence) => (
-            <span key={sentence} className="bad">
-              {sentence}
-            </span>
-          ))}
-        </>
-      )}
+    <p className="row opened-session" role="status">
+      <span className="row wrap grow">
+        {error !== null && <span className="bad">{messageOf(error)}</span>}
+        {data !== undefined && (
+          <>
+            Session <b>{data.name}</b>
+            {isChanged ? (
+              <>
+                <span className="chip warn">changed</span>
+                <Button size="small" onClick={() => state.reopen(data)}>
+                  Back to the saved one
+                </Button>
+                <SaveSession
+                  isAnother
+                  {...{ run, request }}
+                  texts={() => texts}
+                  onSaved={(session) => setParams({ session })}
+                />
+              </>
+            ) : (
+              <span className="dim">
+                as saved, {isStored && "its texts are stored with the session and "}its edits are in the tray
+              </span>
+            )}
+            {data.changed.map((sentence) => (
+              <span key={sentence} className="bad">
+                {sentence}
+              </span>
+            ))}
+          </>
+        )}
+      </span>
       <GhostButton
         icon="close"
         aria-label="Close session"

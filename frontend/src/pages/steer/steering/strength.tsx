@@ -7,7 +7,6 @@ import { streamStrengthSweep } from "@/api/http";
 import { isEmptyPrompt } from "@/api/queries";
 import type {
   ConceptScore,
-  EditPrice,
   RunSummary,
   SteeringRequest,
   StrengthSweepDoneEvent,
@@ -117,12 +116,12 @@ interface NoSweepProps extends Pick<StrengthViewProps, "run"> {
 
 /** What is missing for a sweep, and an example of one: a saved text with a single edit, if possible of known price. */
 function NoSweep({ run, edits, hasPrompt }: NoSweepProps) {
-  const missing = [...(hasPrompt ? [] : ["a prompt above"]), ...(edits > 0 ? [] : ["an expert to the tray"])];
+  const missing = [...(hasPrompt ? [] : ["a prompt"]), ...(edits > 0 ? [] : ["an expert to the tray"])];
   const saved = useSavedSessions({ run })?.flatMap(({ sessions }) => sessions) ?? [];
   const single = saved.filter((session) => !session.is_chat && session.edits.length === 1);
   const example = single.find(({ price }) => price !== null) ?? single[0];
   return (
-    <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(" and ")}`}>
+    <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(", and ")}`}>
       <p>
         {missing.length === 0 ? "Scale, add or set an expert instead. " : ""}
         Then the prompt is continued at several strengths, beside a random expert. The smallest strength that makes the
@@ -196,8 +195,7 @@ function Cost({ costs, index }: { readonly costs: Prices; readonly index: number
   const price = costs.prices[index] ?? null;
   if (price !== null) return <span title={price.verdict}>{price.figures}</span>;
   const { done = 0, total = 0 } = costs.progress ?? {};
-  if (index !== -1 && costs.working === index) return <progress {...(done > 0 && { value: done / total })} />;
-  return index === -1 && <span className="dim">none</span>;
+  return index !== -1 && costs.working === index && <progress {...(done > 0 && { value: done / total })} />;
 }
 
 interface SweepTableProps {
@@ -229,7 +227,7 @@ function MeasureAll({ costs }: { readonly costs: Prices }) {
 
 /** The texts by strength, each with concept scores beside the control's, effect, fluency and side effects. */
 function SweepTable(props: SweepTableProps) {
-  const { rows, costs, isControl } = props;
+  const { rows, isControl } = props;
   return (
     <table className="sweep-table">
       <thead>
@@ -248,7 +246,6 @@ function SweepTable(props: SweepTableProps) {
           <th scope="col" className="num">
             <Term id="perplexity_ratio">Perplexity</Term>
           </th>
-          {costs !== null && <th scope="col">Side effects</th>}
         </tr>
       </thead>
       <tbody>
@@ -334,42 +331,23 @@ interface SweepResultProps {
   readonly textsUrl: (edits: readonly Edit[]) => string;
 }
 
-interface VerdictProps {
-  readonly sweep: ReturnType<typeof useSweep>;
-  /** The suggested strength, by name; null for none. */
-  readonly suggested: string | null;
-  readonly row: SweepRowData | undefined;
-  /** What it costs; null if it is not known yet, undefined if it cannot be measured. */
-  readonly price: EditPrice | null | undefined;
-}
-
 /** The strength to use and its reason, as far as they are known. */
-function Verdict({ sweep: { result, progress }, suggested, row, price }: VerdictProps) {
-  if (suggested === null || row?.promoted == null) {
-    const soFar = isEarly(progress ?? {})
-      ? "A suggestion comes once half of the tokens are generated"
-      : "None of the strengths stands out so far";
-    return (
-      <>
-        <h3>{result === null ? soFar : "No suggestion"}</h3>
-        {result !== null && <p>{result.verdict}</p>}
-      </>
-    );
+function verdictOf(
+  { result, progress }: SweepResultProps["sweep"],
+  suggested: string | null,
+  row: SweepRowData | undefined,
+): readonly [title: string, reason: string] {
+  if (suggested !== null && row?.promoted != null) {
+    const figures = `${describeScore(row.promoted)}, perplexity × ${formatFixed(row.perplexity_ratio ?? 1, 1)}`;
+    return [
+      `Use ${suggested}${result === null ? " so far" : ""}`,
+      `The smallest strength with fluent texts and a clear difference in promoted tokens: ${figures}. `,
+    ];
   }
-  return (
-    <>
-      <h3>
-        Use {suggested} {result === null && <span className="chip">so far</span>}
-      </h3>
-      <p>
-        The smallest, and so the cheapest, strength with a clear difference in promoted tokens, and fluent texts:{" "}
-        {describeScore(row.promoted)}, perplexity × {formatFixed(row.perplexity_ratio ?? 1, 1)}.
-      </p>
-      {result !== null && price !== undefined && (
-        <p>{price === null ? "Its side effects are being measured." : price.verdict}</p>
-      )}
-    </>
-  );
+  if (result !== null) return ["No suggestion", `${result.verdict} `];
+  return isEarly(progress ?? {})
+    ? ["A suggestion comes once half of the tokens are generated", ""]
+    : ["None of the strengths stands out so far", ""];
 }
 
 /** The verdict, and the texts by strength as they arrive. */
@@ -388,24 +366,15 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
   const prices = usePrices(steeredRun, strengths.map(at), result === null ? -1 : index);
   const costs = hasPrice(at(0)) ? prices : null;
   const isFinal = result !== null && suggested !== null;
+  const row = rows.find(({ strength }) => strength === suggested);
+  const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested), row);
   useEffect(() => {
     if (isFinal && edit.mode === "add") rememberStrength(run, edit.expert, suggested);
   }, [isFinal, suggested, edit.mode, run, edit.expert]);
   return (
     <>
       <div className="sweep-verdict" role="status">
-        <div>
-          <Verdict
-            sweep={sweep}
-            suggested={suggested === null ? null : describe(suggested)}
-            row={rows.find(({ strength }) => strength === suggested)}
-            price={costs === null ? undefined : (costs.prices[index] ?? null)}
-          />
-          <p className="dim">
-            Press a strength to put it into the tray.
-            {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
-          </p>
-        </div>
+        <h3>{title}</h3>
         <SegmentedControl
           label="Texts to show"
           value={shown}
@@ -421,6 +390,13 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
         <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(at(used))}>
           Steer with {describe(used)}
         </LinkButton>
+        <p>
+          {reason}
+          <span className="dim">
+            Press a strength to put it into the tray.
+            {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
+          </span>
+        </p>
       </div>
       <SweepTable
         {...{ rows, costs, strengths, suggested }}

@@ -143,7 +143,7 @@ describe("the texts of a session", () => {
     expect(isRunning(stored)).toBe(false);
     expect(stored.steered.continuations[0]?.pieces).toEqual([{ index: 0, id: 4, text: " It may", value: 1.5 }]);
     expect(meanKl(stored.steered)).toBe(0.5);
-    expect(describeProgress(stored, "baseline")).toBe("stored with the session");
+    expect(describeProgress(stored, "baseline")).toBe("");
     expect(bothReplies(stored)).toEqual({ steered: "It may", original: "It was" });
     expect(shownTexts(stored)).toEqual(kept);
   });

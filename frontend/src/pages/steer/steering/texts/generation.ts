@@ -196,8 +196,7 @@ export function earlyEnd({ baseline, steered, status }: Generation): string {
 
 /** Status of one variant, e.g. `58 of 64 tokens, 38 tokens/s`. */
 export function describeProgress(state: Generation, variant: Variant): string {
-  if (state.status === "idle") return "";
-  if (state.status === "stored") return "stored with the session";
+  if (state.status === "idle" || state.status === "stored") return "";
   if (state.status === "waiting") {
     if (state.before === null) return "reading the prompt";
     if (state.before === 0) return "next in the queue";

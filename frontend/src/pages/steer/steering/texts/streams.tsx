@@ -145,7 +145,7 @@ function StreamPane(props: StreamPaneProps) {
           <>
             <span className="note num">
               {isRunning(generation) && <i className="live" aria-hidden="true" />}
-              {describeProgress(generation, variant)}
+              {isControl && generation.status === "idle" ? "after Steered" : describeProgress(generation, variant)}
             </span>
             <CopyButton
               size="small"
@@ -265,8 +265,8 @@ const SAMPLES = { 1: "1", 3: "3", 5: "5" };
 function Legend({ samples, onSamples, history }: Pick<StreamsProps, "samples" | "onSamples" | "history">) {
   return (
     <div className="row wrap dim stream-legend">
-      <RampLegend kind="diverging" low={`Δ log p, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
-      <span>Colour: log p with the edits minus without. Purple is suppressed, green promoted.</span>
+      <span title="log p with the edits minus log p without them">Δ log p by the edits, nats</span>
+      <RampLegend kind="diverging" low={`suppressed −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT} promoted`} />
       {history === undefined && (
         <>
           <span className="grow" />
