@@ -109,7 +109,7 @@ export function Tour() {
       </p>
       <h2>{step.title}</h2>
       <p>{step.text}</p>
-      <footer>
+      <footer className="row">
         {number < STEPS.length && (
           <Link className="link" to={end} replace>
             Skip

@@ -29,7 +29,7 @@ const isFinal = (error: unknown) => error instanceof ApiError && error.status >=
 export function ErrorState({ error, onRetry, children }: ErrorStateProps) {
   return (
     <div className="state error" role="alert">
-      <h2>
+      <h2 className="row">
         <Icon name="warning" /> {messageOf(error)}
       </h2>
       {onRetry !== undefined && !isFinal(error) && (

@@ -67,7 +67,7 @@ function ExpertCard({ run, expert }: { readonly run: string; readonly expert: nu
   if (data === undefined || top === undefined) return <LoadingState label="Loading expert" rows={4} />;
   const { row } = data;
   return (
-    <section className="hero-expert" aria-label={`Expert ${expert}`}>
+    <section className="stack hero-expert" aria-label={`Expert ${expert}`}>
       <Link to={pageLinks(run).expert(expert)}>
         <span className="mono">{expert}</span>{" "}
         <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens.map(({ text }) => text)} />
@@ -313,7 +313,7 @@ function HeroTexts(props: HeroTextsProps) {
 function HeroLegend({ run, children }: { readonly run: string; readonly children: ReactNode }) {
   const { name } = useCurrentRun();
   return (
-    <div className="hero-legend ink2">
+    <div className="row wrap hero-legend ink2">
       <RampLegend kind="diverging" low="Less likely" high="more likely" />
       <span className="grow" />
       {children}
@@ -340,7 +340,7 @@ function Hero(props: HeroProps) {
   return (
     <section className="hero" aria-label="Steering a text">
       <HeroHead {...props} />
-      <div className="hero-side">
+      <div className="stack hero-side">
         {edits.map(({ expert }) => (
           <ExpertCard key={expert} run={run.name} expert={expert} />
         ))}
@@ -349,7 +349,7 @@ function Hero(props: HeroProps) {
           <span>↵ is a line break</span>
         </p>
       </div>
-      <div className="hero-main">
+      <div className="stack hero-main">
         <div className="row">
           <PromptBox
             label="Prompt to continue"
@@ -400,8 +400,8 @@ interface DoorProps {
 
 function Door({ icon, to, title, children }: DoorProps) {
   return (
-    <Link className="door" to={to}>
-      <b>
+    <Link className="stack door" to={to}>
+      <b className="row">
         <Icon name={icon} /> {title}
       </b>
       <span>{children}</span>

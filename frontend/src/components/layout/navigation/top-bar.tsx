@@ -132,13 +132,20 @@ function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
       <Popover className="popover help-menu" placement="bottom end">
         <Dialog aria-label="Help and theme">
           {entries.map(([icon, name, to]) => (
-            <Link key={to} to={to} reloadDocument={to.startsWith("/doc")} onClick={() => setOpen(false)}>
+            <Link
+              key={to}
+              className="row"
+              to={to}
+              reloadDocument={to.startsWith("/doc")}
+              onClick={() => setOpen(false)}
+            >
               <Icon name={icon} />
               {name}
             </Link>
           ))}
           <button
             type="button"
+            className="row"
             onClick={() => {
               setOpen(false);
               onShortcuts();

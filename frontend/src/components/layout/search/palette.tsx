@@ -187,8 +187,8 @@ function CommandList({ id, commands, at, onChoose, onOpen }: CommandListProps) {
             onPointerMove={() => onChoose(i)}
             onClick={() => onOpen(command)}
           >
-            <span>{command.name}</span>
-            <span className="dim">{command.note}</span>
+            <span className="cut">{command.name}</span>
+            <span className="dim cut">{command.note}</span>
           </div>
         </Fragment>
       ))}

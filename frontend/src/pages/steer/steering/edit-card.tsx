@@ -163,24 +163,8 @@ function EditCondition({ edit, onChange }: { readonly edit: Edit; readonly onCha
   );
 }
 
-interface StrengthSliderProps {
-  readonly edit: StrengthEdit;
-  readonly value: number;
-  readonly onDrag: (strength: number) => void;
-  readonly onChange: (strength: number) => void;
-}
-
-function StrengthSlider({ edit, value, onDrag, onChange }: StrengthSliderProps) {
-  const { min, max, step, neutral, ticks } = editScale(edit);
-  return (
-    <Slider
-      label={`Strength of expert ${edit.expert}`}
-      {...{ value, min, max, step, neutral, ticks }}
-      onChange={onDrag}
-      onChangeEnd={onChange}
-    />
-  );
-}
+/** The slider's name and scale. */
+const sliderOf = (edit: StrengthEdit) => ({ label: `Strength of expert ${edit.expert}`, ...editScale(edit) });
 
 function NarrowStrength({ run, edit }: { readonly run: string; readonly edit: StrengthEdit }) {
   const tray = useTray();
@@ -192,8 +176,10 @@ function NarrowStrength({ run, edit }: { readonly run: string; readonly edit: St
         <span className="mono dim">{editKey(edit)}</span>{" "}
         <ExpertLabel label={row?.label ?? null} automatic={row?.automatic} topTokens={row?.top_tokens ?? []} />
       </span>
-      <StrengthSlider edit={edit} value={shown} onDrag={drag} onChange={commit} />
-      <output>{describeEdit({ mode: edit.mode, strength: shown })}</output>
+      <Slider {...sliderOf(edit)} value={shown} onChange={drag} onChangeEnd={commit} />
+      <output>
+        <b>{describeEdit({ mode: edit.mode, strength: shown })}</b>
+      </output>
     </div>
   );
 }
@@ -353,7 +339,9 @@ export function EditCard(props: EditCardProps) {
           </span>
         )}
       </div>
-      {hasStrength(edit) && <StrengthSlider edit={edit} value={value} onDrag={dragged.drag} onChange={setStrength} />}
+      {hasStrength(edit) && (
+        <Slider {...sliderOf(edit)} value={value} onChange={dragged.drag} onChangeEnd={setStrength} />
+      )}
       <Note {...props} edit={{ ...edit, strength: value }} detail={data ?? null} />
       <EditCondition edit={edit} onChange={onChange} />
     </li>

@@ -84,15 +84,15 @@ function Card({ session: { id, name, run, prompt, text, price, ...session }, exp
   const date = session.saved_at.slice(0, 10);
   return (
     <li>
-      <Link to={sessionUrl(id)} title={`${session.is_chat ? "Chat" : "Text"}, saved on ${date}`}>
-        <b>{name}</b>
+      <Link className="stack" to={sessionUrl(id)} title={`${session.is_chat ? "Chat" : "Text"}, saved on ${date}`}>
+        <b className="cut">{name}</b>
         <q className="clamp">
           <span className="dim">{toOneLine(prompt, true)}</span> <Beginning text={text} tokens={session.tokens} /> …
         </q>
         {shown.map((edit, i) => {
           const row = (edit.run ?? run) === run ? experts.get(edit.expert) : undefined;
           return (
-            <span key={i}>
+            <span key={i} className="cut">
               <span className="sr">Expert </span>
               <span className="mono">{editKey(edit)}</span> <b className="num">{describeEdit(edit)}</b>{" "}
               {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}

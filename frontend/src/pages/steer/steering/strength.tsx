@@ -264,14 +264,14 @@ function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
   const isCurrent = strength === current;
   const isBroken = !isControl && row.is_fluent === false;
   return (
-    <tr data-current={isCurrent || undefined} data-broken={isBroken || undefined}>
+    <tr data-current={isCurrent || undefined}>
       <th scope="row">
         <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(strength)}>
           {describe(strength)}
         </button>
         {strength === suggested && <span className="chip">suggested</span>}
       </th>
-      <td className="sweep-text">
+      <td className={isBroken ? "sweep-text dim" : "sweep-text"}>
         <span className="clamp">{text === undefined ? "" : `…${toOneLine(text, true)}`}</span>
       </td>
       {MEASURE_NAMES.map((measure) => (

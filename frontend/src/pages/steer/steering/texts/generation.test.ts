@@ -145,7 +145,8 @@ describe("the texts of a session", () => {
     expect(meanKl(stored.steered)).toBe(0.5);
     expect(describeProgress(stored, "baseline")).toBe("");
     expect(bothReplies(stored)).toEqual({ steered: "It may", original: "It was" });
-    expect(shownTexts(stored)).toEqual(kept);
+    const control = { edits: [], generation: storedGeneration({ ...kept, baseline: [] }) };
+    expect(shownTexts(stored, null, control)).toEqual({ ...kept, control: kept.steered, control_edits: [] });
   });
 
   it("is shared without its end-of-text token", () => {

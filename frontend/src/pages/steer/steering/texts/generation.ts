@@ -334,7 +334,10 @@ export function shownTexts(
       ),
     );
   const texts = { baseline: of(generation.baseline), steered: of(generation.steered), figures: generation.figures };
-  const isComplete = control !== null && !isRunning(control.generation) && hasBothTexts(control.generation);
+  const { steered = NO_TEXT, isOutdated = true } = control?.generation ?? {};
+  // One that a session keeps has no baseline.
+  const isComplete =
+    control !== null && !isRunning(control.generation) && !isOutdated && steered.continuations.length > 0;
   return {
     original_turns: [...(original ?? [])],
     ...texts,
