@@ -330,7 +330,6 @@ BASELINES = ("zeroed", "mean_ablated")
 LOSSES = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen")
 """Fields of the losses under the first interventions, in the order of ``_measure_losses``."""
 
-
 SHARES = {"routing_share": "frozen", "strict_routing_share": "constant", "decoder_share": "constant_dense"}
 """Metric -> the intervention whose loss increase it compares with that of mean ablation."""
 
@@ -401,12 +400,9 @@ def check_held_out(name: str, text: TextConfig, trained: TextConfig) -> None:
         )
 
 
-SUBJECT = "layer by layer: "
-"""Prefix of the evaluation's key in the database."""
-
-
 def layer_by_layer_subject(runs: Sequence[Run]) -> str:
-    return SUBJECT + " + ".join(run.name for run in sort_by_layer(runs))
+    """Key of the evaluation in the database."""
+    return "layer by layer: " + " + ".join(run.name for run in sort_by_layer(runs))
 
 
 def sort_by_layer(runs: Sequence[Run]) -> list[Run]:

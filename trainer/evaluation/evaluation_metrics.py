@@ -383,19 +383,16 @@ HEALTH = _section(
                 ),
                 value=_at("health", "load", "effective_experts"),
             ),
-            Metric(
-                "load_entropy",
-                "Entropy of the load",
-                "plain",
-                "entropy of the experts' shares of all activations, in bits",
-                value=_at("health", "load", "entropy"),
-            ),
-            Metric(
-                "load_gini",
-                "Gini of the load",
-                "plain",
-                "inequality of use: 0 if all experts are used equally, 1 if one has all activations",
-                value=_at("health", "load", "gini"),
+            *(
+                Metric(f"load_{name}", title, "plain", meaning, value=_at("health", "load", name))
+                for name, title, meaning in (
+                    ("entropy", "Entropy of the load", "entropy of the experts' shares of all activations, in bits"),
+                    (
+                        "gini",
+                        "Gini of the load",
+                        "inequality of use: 0 if all experts are used equally, 1 if one has all activations",
+                    ),
+                )
             ),
             Metric(
                 "max_density",
