@@ -95,9 +95,8 @@ def _with_optimizer(values: Any, default: Callable[[int], dict[str, Any]]) -> An
         return values
     optimizer, tokens = values.get("optimizer", {}), parse_count(values.get("tokens"))
     settings = optimizer.model_dump(exclude_unset=True) if isinstance(optimizer, OptimizerConfig) else optimizer
-    if not isinstance(settings, Mapping) or not isinstance(tokens, int):
-        return values
-    if tokens == 0:  # an imported run that does not state its tokens
+    # An imported run that does not state its tokens has 0.
+    if not isinstance(settings, Mapping) or not isinstance(tokens, int) or tokens == 0:
         return values
     chosen = {name: value for name, value in settings.items() if value is not None}
     return {**values, "optimizer": {**default(tokens), **chosen}}

@@ -5,6 +5,7 @@ with the layers are imported when a layer is built.
 """
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -18,13 +19,11 @@ METHODS = {
         "a mixture of low-rank experts (muMoE in CP form, arXiv 2402.12550)",
         "experimental",
         rank=RankTraits(lambda width: max(1, width // 4), lambda _count, rank: rank),
-        module="mxd.trainer.experimental.layers",
     ),
     "tensor-ring-mxd": MethodTraits(
         "a mixture of experts in tensor-ring form (muMoE, arXiv 2402.12550)",
         "experimental",
         rank=RankTraits(lambda width: max(1, math.isqrt(width // 4)), lambda _count, rank: rank**2),
-        module="mxd.trainer.experimental.layers",
     ),
     "hidden-mxd": MethodTraits(
         "an MxD that mixes hidden units (EleutherAI's clt-training)",
@@ -32,11 +31,10 @@ METHODS = {
         initializes_from_examples=True,
         mixing="centred",
         mixes_hidden=True,
-        module="mxd.trainer.experimental.layers",
     ),
 }
 for _method, _traits in METHODS.items():
-    register_method(_method, _traits)
+    register_method(_method, replace(_traits, module=f"{__name__}.layers"))
 
 
 class ExperimentalConfig(Config):

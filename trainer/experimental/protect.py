@@ -337,8 +337,6 @@ def text_losses(model: ReplacementModel, texts: EncodedTexts) -> Floats:
 RESULT_FILE = "protection.json"
 """Measurements, in the folder of each new run. They contain no part of a passage."""
 RESAMPLES = 1000
-UNPROTECTED = "unprotected"
-"""Kind of the variation that holds passages to be left alone."""
 Measured = dict[str, Any]
 """Measurements, as in ``RESULT_FILE``."""
 
@@ -458,7 +456,7 @@ def protect(
         return {"before": measure_confidence(original, texts), "after": measure_confidence(model, texts)}
 
     variations, tokenizer = {}, language_model.tokenizer
-    for kind, given in (variations_of(passages) | {UNPROTECTED: [passage.text for passage in unprotected]}).items():
+    for kind, given in (variations_of(passages) | {"unprotected": [passage.text for passage in unprotected]}).items():
         lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in given]
         long_enough = [text for text, length in zip(given, lengths, strict=True) if length > config.skip_tokens]
         if long_enough:
