@@ -82,9 +82,8 @@ class EditedPasses:
             (original,) = self.forwards(reading, [()])
             original_SV = original.logits_BSV[0].log_softmax(-1)
             tokens += len(original_SV)
-            totals_G += torch.cat(
-                [_divergence(original_SV, each.logits_BSV).sum(1) for each in self.forwards(reading, groups)]
-            )
+            kl = [_divergence(original_SV, each.logits_BSV).sum(1) for each in self.forwards(reading, groups)]
+            totals_G += torch.cat(kl)
         return (totals_G / tokens).clamp_min(0).tolist()
 
     def random_groups(self, groups: Sequence[Sequence[Edit]]) -> list[list[Edit]]:

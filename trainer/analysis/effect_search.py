@@ -313,9 +313,8 @@ def _candidates(
     prices = unit_prices(search.language_model, search.runs, search.units, search.config.unrelated, search.callbacks)
     for run, price_N in prices.items():
         per_root_N = torch.where(price_N > 0, effects[run] / price_N.sqrt(), 0.0)
-        for score, expert in zip(
-            *(values.tolist() for values in per_root_N.topk(min(count, len(price_N)))), strict=True
-        ):
+        best = per_root_N.topk(min(count, len(price_N)))
+        for score, expert in zip(best.values.tolist(), best.indices.tolist(), strict=True):
             if score > 0:
                 effect, price = float(effects[run][expert]), float(price_N[expert])
                 wanted = max(needed, 0.0) / (before.slope * effect)

@@ -124,14 +124,14 @@ def expert_writes(
         UserError: the run was trained on another language model, or the architecture has no direct effects.
     """
     check_fits(language_model, run)
-    layer, passed_on = run.config.layer, language_model.additions.passed_on(run.config.layer)
+    layer, additions = run.config.layer, language_model.additions
+    passed_on = additions.passed_on(layer)
     prefixes = [list(ids[: at + 1]) for ids, at in examples]
     expert_R1 = torch.tensor([expert, *controls]).unsqueeze(1)
     unit_R1 = torch.tensor([units.get(each) or 1.0 for each in (expert, *controls)]).unsqueeze(1)
     changes_RV = list[Tensor]()
-    for ids, (x_1I, residual_W) in zip(
-        prefixes, _read_last_tokens(language_model, layer, run.layer, prefixes), strict=True
-    ):
+    last_tokens = _read_last_tokens(language_model, layer, run.layer, prefixes)
+    for ids, (x_1I, residual_W) in zip(prefixes, last_tokens, strict=True):
         sparse_layer = run.layer.to(x_1I.device)
         routing = sparse_layer.route(x_1I)
         activation = float((routing.activations_TK * (routing.indices_TK == expert)).sum())
@@ -142,9 +142,7 @@ def expert_writes(
         # The vector of the expert is removed, those of the others are added.
         sign_R1 = torch.tensor([1.0] + [-1.0] * len(controls)).to(vector_RO).unsqueeze(1)
         position_R = [len(ids) - 1] * len(vector_RO)
-        added_RW = (
-            sign_R1 * language_model.additions.of_vectors(layer, ids, position_R, sign_R1 * vector_RO) * passed_on
-        )
+        added_RW = sign_R1 * additions.of_vectors(layer, ids, position_R, sign_R1 * vector_RO) * passed_on
         without_1W = residual_W.to(added_RW) - added_RW[:1]
         log_p_RV = language_model.unembed(torch.cat([without_1W, without_1W + added_RW])).log_softmax(dim=-1)
         changes_RV.append(log_p_RV[1:] - log_p_RV[:1])

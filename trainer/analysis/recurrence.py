@@ -144,9 +144,8 @@ def measure_recurrence(
         columns_E = (match_E, best_E, writing_E, low_E, high_E, level_E, writing_level.expand(len(match_E)), mutual_E)
         return summary, [Match(name, *each) for each in zip(*(it.tolist() for it in columns_E), strict=True)]
 
-    summaries, matches = zip(
-        *(compared(other, it.name) for it, other in zip(others, firings, strict=True)), strict=True
-    )
+    each = (compared(other, it.name) for it, other in zip(others, firings, strict=True))
+    summaries, matches = zip(*each, strict=True)
     rows = zip(measured_E.tolist(), active_E.tolist(), zip(*matches, strict=True), strict=True)
     experts = tuple(ExpertRecurrence(*row) for row in rows)
     in_all_E = np.array([float(each.found_in == len(others)) for each in experts])

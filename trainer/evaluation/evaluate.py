@@ -274,9 +274,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     without, only = (
         float(increases[name].mean()) if name in increases else None for name in ("without_shared", "only_shared")
     )
-    shares = {
-        name: bootstrap.ratio(increases[output], mean_S) for name, output in SHARES.items() if output in increases
-    }
+    shares = {name: bootstrap.ratio(increases[of], mean_S) for name, of in SHARES.items() if of in increases}
     errors = statistics.errors
     unexplained = bootstrap.ratio(errors["squared_error"], statistics.deviation_S)
     intervals = {

@@ -233,9 +233,8 @@ class ReplacementModel:
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """C and the gate of every layer, in a fixed order."""
-        return [
-            parameter for layer in self.layers.values() for parameter in layer.parameters() if parameter.requires_grad
-        ]
+        parameters = (parameter for layer in self.layers.values() for parameter in layer.parameters())
+        return [parameter for parameter in parameters if parameter.requires_grad]
 
     @contextmanager
     def following(self, step: int) -> Iterator[Self]:

@@ -169,10 +169,8 @@ def collect(
         for batch in batches:
             callbacks.check_cancelled()
             builder.add_batch(batch)
-            active = int((builder.statistics.active_tokens > 0).sum())
-            callbacks.on_progress(
-                min(builder.tokens * group.world_size, config.tokens), config.tokens, f"{active:,} experts active"
-            )
+            active, done = int((builder.statistics.active_tokens > 0).sum()), builder.tokens * group.world_size
+            callbacks.on_progress(min(done, config.tokens), config.tokens, f"{active:,} experts active")
 
 
 def route_batches(
