@@ -341,10 +341,8 @@ def measure(
         UserError: an edit has a condition, or is not of mode ``add``.
     """
     search = _Search.prepare(language_model, runs, config, units, callbacks)
-    named = [
-        [edit if edit.run else edit.model_copy(update={"run": search.runs[0].name}) for edit in group]
-        for group in groups
-    ]
+    first = {"run": search.runs[0].name}
+    named = [[edit if edit.run else edit.model_copy(update=first) for edit in group] for group in groups]
     if unsupported := [edit for group in named for edit in group if edit.mode != "add" or edit.when is not None]:
         raise UserError(f"Effects are measured for edits such as 12:add:2 only, not for {unsupported[0]}.")
     return tuple(search.effects(named)) if groups else ()

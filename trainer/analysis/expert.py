@@ -162,9 +162,8 @@ def _changes(effects: Sequence[TokenEffect]) -> str:
 def load_expert(session: Session, run: Run, expert_id: int, label: str | None, examples: int) -> Expert:
     """Read an expert's statistics and its top ``examples`` from the index. Raises NotFoundError if the run is not
     indexed, or has no such expert."""
-    run_id = session.scalar(
-        select(RunRecord.id).join(IndexRecord, IndexRecord.run_id == RunRecord.id).where(RunRecord.name == run.name)
-    )
+    indexed = select(RunRecord.id).join(IndexRecord, IndexRecord.run_id == RunRecord.id)
+    run_id = session.scalar(indexed.where(RunRecord.name == run.name))
     if run_id is None:
         raise NotFoundError(f"{run.name} is not indexed. Run 'mxd index {run.name}'.")
     record = session.get(ExpertRecord, (run_id, expert_id))

@@ -217,11 +217,8 @@ def save_recurrence(database: Engine, result: Recurrence, config: RecurrenceConf
     The settings get the number of tokens that were read.
     """
     with writing(database) as session:
-        run_id = session.scalar(
-            select(RunRecord.id)
-            .join(IndexRecord, IndexRecord.run_id == RunRecord.id)
-            .where(RunRecord.name == result.run)
-        )
+        indexed = select(RunRecord.id).join(IndexRecord, IndexRecord.run_id == RunRecord.id)
+        run_id = session.scalar(indexed.where(RunRecord.name == result.run))
         if run_id is None:
             return False
         rows = [

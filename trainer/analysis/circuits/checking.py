@@ -286,12 +286,8 @@ class Measuring:
             routing = layer_pass.routing
             if len(routing.indices_TK) != len(rows) * tokens:
                 return None  # a layer before the first change, computed for one row
-            weights_BTK = torch.stack(
-                [
-                    _removed(row, layer, part_TK)
-                    for row, part_TK in zip(rows, routing.indices_TK.split(tokens), strict=True)
-                ]
-            )
+            parts = zip(rows, routing.indices_TK.split(tokens), strict=True)
+            weights_BTK = torch.stack([_removed(row, layer, part_TK) for row, part_TK in parts])
             if not weights_BTK.any():
                 return None
             removed = Routing(routing.activations_TK * weights_BTK.flatten(0, 1), routing.indices_TK)

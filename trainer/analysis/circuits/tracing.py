@@ -172,14 +172,9 @@ def active_experts(forward: Forward, value_1: Tensor) -> list[ActiveExpert]:
     for layer, gradient_TO in forward.gradients(value_1).items():
         products_TK, routing = expert_products(forward.sparse_layers[layer], forward.input_of(layer), gradient_TO)
         positions_P, columns_P = (routing.activations_TK > 0).nonzero(as_tuple=True)
-        rows = zip(
-            positions_P.tolist(),
-            routing.indices_TK[positions_P, columns_P].tolist(),
-            routing.activations_TK[positions_P, columns_P].tolist(),
-            products_TK[positions_P, columns_P].tolist(),
-            strict=True,
-        )
-        found += [ActiveExpert(layer, position, n, a, -product) for position, n, a, product in rows]
+        values = (routing.indices_TK, routing.activations_TK, -products_TK)
+        columns = (positions_P, *(values_TK[positions_P, columns_P] for values_TK in values))
+        found += [ActiveExpert(layer, *row) for row in zip(*(it.tolist() for it in columns), strict=True)]
     return found
 
 

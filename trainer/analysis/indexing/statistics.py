@@ -159,11 +159,8 @@ class ExpertStatistics:
         widened = self._widen(experts_R, np.maximum.reduceat(pairs.activation, starts_R))
         self.active_tokens[experts_R] += np.diff(starts_R, append=len(pairs.expert))
         self.sums[experts_R] += np.add.reduceat(pairs.activation, starts_R, dtype=np.float64)
-        np.add.at(
-            self.histogram_NB.reshape(-1),
-            pairs.expert.astype(np.int64) * HISTOGRAM_BINS + self.histogram_bins(pairs),
-            1,
-        )
+        bin_P = pairs.expert.astype(np.int64) * HISTOGRAM_BINS + self.histogram_bins(pairs)
+        np.add.at(self.histogram_NB.reshape(-1), bin_P, 1)
         self.tails.add(pairs.expert, pairs.activation, self.active_tokens)
         return widened
 

@@ -148,15 +148,10 @@ def read_label_examples(
 ) -> LabelExamples:
     """Read texts of one expert, at most ``explained`` to explain and ``tested`` held-out ones of each kind. The two
     never come from the same block of sequences. The same arguments give the same texts."""
-    query = select(ExampleRecord.sequence, ExampleRecord.position).where(
-        ExampleRecord.run_id == run.id, ExampleRecord.expert == expert
-    )
-    positions = list(
-        dict.fromkeys(
-            (row.sequence, row.position)
-            for row in session.execute(query.order_by(ExampleRecord.bin, ExampleRecord.rank))
-        )
-    )
+    table = ExampleRecord
+    query = select(table.sequence, table.position).where(table.run_id == run.id, table.expert == expert)
+    ordered = session.execute(query.order_by(table.bin, table.rank))
+    positions = list(dict.fromkeys((row.sequence, row.position) for row in ordered))
     held_out = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 1]
     generator = random.Random(expert)
     active = generator.sample(held_out, min(tested, len(held_out)))
