@@ -249,12 +249,8 @@ def _insert_index(
         for index, label in feature_set.labels.items()
         if index < record.num_experts
     ]
-    for table, rows in (
-        (ExpertRecord, experts),
-        (SequenceRecord, stored),
-        (ExampleRecord, examples),
-        (AutomaticLabelRecord, labels),
-    ):
+    tables = {ExpertRecord: experts, SequenceRecord: stored, ExampleRecord: examples, AutomaticLabelRecord: labels}
+    for table, rows in tables.items():
         if rows:
             session.execute(insert(table), [{"run_id": record.id, **row} for row in rows])
     index_search(session, record.id, run.tokenizer)

@@ -327,9 +327,14 @@ FAITHFULNESS = _section(
         "Local behaviour": (
             *(
                 Metric(
-                    f"jacobian_{field}", title, "plain", description, value=partial(_jacobian, field=field), term=term
+                    f"jacobian_{field}",
+                    title,
+                    "plain",
+                    description,
+                    value=partial(_jacobian, field=field),
+                    term="jacobian_agreement" if field == "random" else None,
                 )
-                for field, title, description, term in (
+                for field, title, description in (
                     (
                         "random",
                         "Jacobian agreement",
@@ -338,21 +343,14 @@ FAITHFULNESS = _section(
                             f"{result['jacobian']['tokens']:,} tokens, "
                             f"{result['jacobian']['directions']} random directions each"
                         ),
-                        "jacobian_agreement",
                     ),
-                    ("data", "Jacobian agreement, data", "the same along differences between held-out inputs", None),
+                    ("data", "Jacobian agreement, data", "the same along differences between held-out inputs"),
                     (
                         "random_control",
                         "Jacobian control",
                         "as the agreement, with the MLP's Jacobian at another token",
-                        None,
                     ),
-                    (
-                        "data_control",
-                        "Jacobian control, data",
-                        "the same along differences between held-out inputs",
-                        None,
-                    ),
+                    ("data_control", "Jacobian control, data", "the same along differences between held-out inputs"),
                 )
             ),
         ),

@@ -201,11 +201,10 @@ def _sweep(
         generated_RT = ids_RT[:, len(prompt) :]
         promoted_RT = torch.isin(generated_RT, torch.tensor([int(token) for token, _ in ablation.promoted]))
         parts = (values_R.split(config.samples) for values_R in (kl_R, loss_R, generated_RT, promoted_RT))
-        prompts.append(
-            [
-                (float(kl.mean()), float(loss.mean()), self_similarity(generated), float(promoted.float().mean()))
-                for kl, loss, generated, promoted in zip(*parts, strict=True)
-            ]
-        )
+        measured = [
+            (float(kl.mean()), float(loss.mean()), self_similarity(generated), float(promoted.float().mean()))
+            for kl, loss, generated, promoted in zip(*parts, strict=True)
+        ]
+        prompts.append(measured)
     for (kind, strength), metrics in zip(variants, np.mean(prompts, axis=0).tolist(), strict=True):
         yield StrengthResult(ablation.expert, kind, strength, *metrics)

@@ -169,18 +169,13 @@ def variations_of(passages: Sequence[Passage]) -> dict[str, list[str]]:
 def drop_overlapping(ids_SL: Tensor, passages: EncodedTexts) -> Tensor:
     """Drop the sequences that share tokens with a passage, because the two losses would conflict on them."""
     lengths = passages.is_scored_ST.long() * torch.arange(1, passages.ids_ST.shape[1] + 1)
-    protected = {
-        tuple(row[start : start + OVERLAP_TOKENS])
-        for row, last in zip(passages.ids_ST.tolist(), lengths.amax(1).tolist(), strict=True)
-        for start in range(1, last + 2 - OVERLAP_TOKENS)
-    }
-    disjoint = [
-        index
-        for index, row in enumerate(ids_SL.tolist())
-        if not any(
-            tuple(row[start : start + OVERLAP_TOKENS]) in protected for start in range(len(row) - OVERLAP_TOKENS + 1)
-        )
-    ]
+
+    def parts(ids: list[int]) -> Iterator[tuple[int, ...]]:
+        return (tuple(ids[start : start + OVERLAP_TOKENS]) for start in range(len(ids) - OVERLAP_TOKENS + 1))
+
+    rows = zip(passages.ids_ST.tolist(), lengths.amax(1).tolist(), strict=True)
+    protected = {part for ids, last in rows for part in parts(ids[1 : last + 1])}
+    disjoint = [index for index, ids in enumerate(ids_SL.tolist()) if protected.isdisjoint(parts(ids))]
     return ids_SL[disjoint]
 
 
