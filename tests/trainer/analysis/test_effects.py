@@ -370,9 +370,8 @@ def test_prices_equal_the_divergence_on_unrelated_text(world: World) -> None:
         tokens += len(ids)
     (effect,) = measure(language_model, runs, config, [group])
     assert effect.price == pytest.approx(total / tokens, rel=1e-3)
-    assert effect.change == pytest.approx(
-        wish_of(language_model, runs, group, config) - wish_of(language_model, runs, (), config), abs=1e-4
-    )
+    before, after = (wish_of(language_model, runs, edits, config) for edits in ((), group))
+    assert effect.change == pytest.approx(after - before, abs=1e-4)
     assert effect.random_price > 0
     runs.reverse()
     late = Edit(run="late", expert=7, mode="add", strength=2)
@@ -511,9 +510,8 @@ def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
 )
 def test_a_price_has_a_verdict(kl: float, ability: float, costly: bool, verdict: str) -> None:
     before, after = Ability(0.9, 0.9, 0.9, 0.9), Ability(ability, ability, ability, ability)
-    price = EditPrice(
-        PriceOnText(kl, 0.1, 0.02, 0.02), PriceOnText(0.1, 0.1, 0.02, 0.02), 200, before, after, before, 0.01
-    )
+    own, random = (PriceOnText(each, 0.1, 0.02, 0.02) for each in (kl, 0.1))
+    price = EditPrice(own, random, 200, before, after, before, 0.01)
     assert price.is_costly == costly
     assert price.verdict.startswith(verdict)
     sent = TypeAdapter(EditPrice).dump_python(price, mode="json")

@@ -222,10 +222,8 @@ def test_layer_by_layer_the_first_step_is_a_single_evaluation_and_the_last_a_joi
     evaluator = open_evaluator(trained, prompts=0)
     runs = [run_of(trained, name, layer) for name, layer in (("last", 2), ("first", 0), ("middle", 1))]
     measured = evaluate_layer_by_layer(evaluator, runs, [0.4, 0.1, 0.2])
-    alone, joint = (
-        evaluate(evaluator, runs[1], seen_text=True).result,
-        evaluate_jointly(evaluator, runs, [0.4, 0.1, 0.2]),
-    )
+    alone = evaluate(evaluator, runs[1], seen_text=True).result
+    joint = evaluate_jointly(evaluator, runs, [0.4, 0.1, 0.2])
     result = measured.result
     assert isinstance(result, LayerByLayer)
     assert isinstance(alone, Evaluation) and isinstance(joint.result, JointEvaluation)
@@ -296,9 +294,8 @@ def test_a_run_is_evaluated_with_a_smaller_k(trained: World) -> None:
 def test_results_without_later_settings_are_reused_but_not_those_without_the_newest_measure(trained: World) -> None:
     config, run, digest = make_config(trained, seed=7), Run.load("mxd", trained.data), "5" * 32
     weights = weights_digest([run])
-    write_evaluation(
-        trained.database, evaluate(open_evaluator(trained), run, seen_text=True), "mxd", config, digest, weights
-    )
+    measured = evaluate(open_evaluator(trained), run, seen_text=True)
+    write_evaluation(trained.database, measured, "mxd", config, digest, weights)
 
     def is_reused(without: str, **changes: Any) -> bool:
         with Session(trained.database) as session:

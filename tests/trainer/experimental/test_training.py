@@ -100,9 +100,8 @@ def test_a_method_of_another_module_is_trained_and_read(world: World, monkeypatc
 
 def hidden_trainer(world: World, weight: float) -> tuple[ExperimentalLayerTrainer, MlpActivations]:
     config = experimental_config(world, method="hidden-mxd", constant_weight=weight)
-    sample = next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))).captured[
-        config.layer
-    ]
+    buffers = LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))
+    sample = next(buffers).captured[config.layer]
     return ExperimentalLayerTrainer.create(config, world.language_model, 40, sample=sample), sample
 
 

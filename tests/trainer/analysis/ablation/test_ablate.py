@@ -97,9 +97,8 @@ def test_the_expert_table_has_the_columns_it_is_sorted_by(world: World, run: Run
     experts = measure(world, run)
     table, ablations = world.rows(ExpertRecord), world.rows(AblationRecord)
     assert experts == len(ablations) > 10
-    assert [row.expert for row in table if row.output_share == 0] == sorted(
-        set(range(40)) - {ablation.expert for ablation in ablations}
-    )
+    unmeasured = set(range(40)) - {ablation.expert for ablation in ablations}
+    assert [row.expert for row in table if row.output_share == 0] == sorted(unmeasured)
     for ablation in ablations:
         expert = table[ablation.expert]
         assert (expert.loss_increase, expert.kl_amplified) == (ablation.loss_increase, ablation.kl_amplified)

@@ -145,9 +145,8 @@ def test_every_target_is_predicted_and_measured(target: Target, errors: str, wor
 
 
 def test_an_experts_activation_as_target(world: World, runs: list[Run]) -> None:
-    late = next(
-        at for at in trace(world.language_model, runs, CONFIG).experts if at.run == "late" and at.position == 11
-    )
+    experts = trace(world.language_model, runs, CONFIG).experts
+    late = next(at for at in experts if at.run == "late" and at.position == 11)
     config = CircuitConfig(prompt=TEXT, target=ExpertTarget(run="late", expert=late.expert))
     circuit = trace(world.language_model, runs, config)
     assert circuit.value > 0
@@ -336,12 +335,10 @@ def test_half_precision_models_compute_in_float32(world: World, runs: list[Run])
     model = LanguageModel(half, world.language_model.tokenizer, "half")
     before = [parameter.clone() for parameter in half.parameters()]
     found, expected = (trace(it, runs, CONFIG) for it in (model, exact))
-    assert [node.predicted for node in found.nodes] == pytest.approx(
-        [node.predicted for node in expected.nodes], rel=1e-4
-    )
-    assert check(model, runs, CONFIG, found).experts.correlation == pytest.approx(
-        check(exact, runs, CONFIG, expected).experts.correlation, abs=1e-4
-    )
+    predictions, exact_ones = ([node.predicted for node in it.nodes] for it in (found, expected))
+    assert predictions == pytest.approx(exact_ones, rel=1e-4)
+    exact_correlation = check(exact, runs, CONFIG, expected).experts.correlation
+    assert check(model, runs, CONFIG, found).experts.correlation == pytest.approx(exact_correlation, abs=1e-4)
     assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(before, half.parameters(), strict=True))
 
 
@@ -361,9 +358,8 @@ def test_agreement_by_hand() -> None:
     assert found.same_sign == 0.8
     assert found.slope == pytest.approx((2 + 8 + 18 + 32 - 1) / 31)
     assert found.largest_miss == 4.0
-    assert found.correlation == pytest.approx(
-        float(torch.corrcoef(torch.tensor([[1.0, 2, 3, 4, -1], [2, 4, 6, 8, 1]]))[0, 1])
-    )
+    expected = torch.corrcoef(torch.tensor([[1.0, 2, 3, 4, -1], [2, 4, 6, 8, 1]]))[0, 1]
+    assert found.correlation == pytest.approx(float(expected))
     assert agreement([(1.0, 2.0)]).correlation is None
     assert agreement([(1.0, 2.0)] * 5).correlation is None
     assert agreement([]).same_sign is None
@@ -377,10 +373,9 @@ def test_rejected_requests(world: World, runs: list[Run]) -> None:
     with pytest.raises(UserError, match="traced with late, which is missing"):
         check(language_model, runs[:1], CONFIG, circuit)
     moved = replace(circuit.nodes[1], expert=next(e for e in range(40) if e not in {n.expert for n in circuit.nodes}))
+    changed = replace(circuit, nodes=(circuit.nodes[0], moved), edges=())
     with pytest.raises(UserError, match="Not all of these experts are active"):
-        check(
-            language_model, runs, CircuitConfig(prompt="a"), replace(circuit, nodes=(circuit.nodes[0], moved), edges=())
-        )
+        check(language_model, runs, CircuitConfig(prompt="a"), changed)
 
 
 def judged(

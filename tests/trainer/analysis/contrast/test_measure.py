@@ -135,9 +135,8 @@ def test_steps_of_any_size_give_one_result(world: World) -> None:
         return result()
 
     results = [measured(sequences) for sequences in (1, 7, 100)]
-    assert [(each.expert, each.active_a, each.active_b) for each in results[0].experts] == [
-        (each.expert, each.active_a, each.active_b) for each in results[1].experts
-    ]
+    one, other = ([(each.expert, each.active_a, each.active_b) for each in it.experts] for it in results[:2])
+    assert one == other
     assert results[1].found_a == results[2].found_a
 
 
@@ -276,12 +275,9 @@ def layer_of(seed: int = 0) -> SparseLayer:
 def renumbered(layer: SparseLayer, order_N: torch.Tensor) -> SparseLayer:
     """A copy in which expert i is the original's expert ``order_N[i]``."""
     copy = layer_of()
-    copy.load_state_dict(
-        {
-            key: value[order_N] if value.ndim and len(value) == EXPERTS else value
-            for key, value in layer.state_dict().items()
-        }
-    )
+    values = layer.state_dict()
+    values |= {key: value[order_N] for key, value in values.items() if value.ndim and len(value) == EXPERTS}
+    copy.load_state_dict(values)
     return copy
 
 
@@ -307,9 +303,8 @@ def test_renumbered_experts_are_found_again_and_others_are_not(world: World) -> 
     assert same.firing_cosine > same.chance_firing_cosine
     assert same.found_again.value > 0.8 > different.found_again.value
     assert same.chance < 0.2
-    assert result.found_in_all.value == pytest.approx(
-        sum(expert.found_in == 2 for expert in result.experts) / len(result.experts)
-    )
+    in_both = [expert.found_in == 2 for expert in result.experts]
+    assert result.found_in_all.value == pytest.approx(sum(in_both) / len(in_both))
     assert result == measure_recurrence(run, others, config, world.language_model)
 
 

@@ -55,9 +55,8 @@ ACTIVE = np.dtype([("position", "<u2"), ("activation", "<f4"), ("rank", "<u2")])
 
 
 def settings(world: World, **changes: object) -> IndexConfig:
-    return IndexConfig.model_validate(
-        {"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2} | changes
-    )
+    defaults = {"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2}
+    return IndexConfig.model_validate(defaults | changes)
 
 
 class BruteForce:
@@ -283,9 +282,8 @@ def test_the_index_of_a_cache_equals_brute_force(
     captured = capture_layers(world.language_model, [1], ids_SL)[1].input_TI
     assert torch.equal(inputs_TI, captured.bfloat16().float()), "token ids belong to the activations"
 
-    result = build_index(
-        run, IndexConfig(text=world.text, tokens=tokens), world.language_model, world.database, cache=cache
-    )
+    config = IndexConfig(text=world.text, tokens=tokens)
+    result = build_index(run, config, world.language_model, world.database, cache=cache)
     with torch.no_grad():
         activations_TK, indices_TK = run.layer.route(inputs_TI[:tokens])
     active_N = torch.bincount(indices_TK[activations_TK > 0], minlength=40)

@@ -99,9 +99,8 @@ def test_rules_of_several_experts_equal_those_of_each_alone(text: list[str]) -> 
     experts = [ActiveTokens(tokens[:40], tokens, len(tokens) / TOKENS) for tokens in (*words, *noise)]
     together = find_rules(background, experts)
     alone = [find_rules(background, [expert])[0] for expert in experts]
-    assert [best and (best.rule, best.objective) for best in together] == [
-        best and (best.rule, best.objective) for best in alone
-    ]
+    found, expected = ([best and (best.rule, best.objective) for best in each] for each in (together, alone))
+    assert found == expected
     assert sum(best is not None for best in together) >= len(WORDS)
 
 
