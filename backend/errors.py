@@ -103,7 +103,6 @@ class DatabaseUnavailableError(Coded, status=503, code="database-unavailable"):
     """The database is temporarily unusable; the message states the reason."""
 
 
-INTERNAL = "internal"
 UNSTORABLE_MESSAGE = "The database cannot store or search this text: it contains a NUL character or is too long."
 
 _OF_OTHERS: tuple[tuple[type[Exception], int, str], ...] = (
@@ -117,7 +116,7 @@ _OF_OTHERS: tuple[tuple[type[Exception], int, str], ...] = (
 """Errors of the trainer and of the database, subclasses first."""
 
 
-INTERNAL_BODY = ErrorBody(code=INTERNAL, message="Internal server error. The server log has the details.")
+INTERNAL_BODY = ErrorBody(code="internal", message="Internal server error. The server log has the details.")
 """Answer to a defect of the server, whose details it does not reveal."""
 RETRY_AFTER_S = 5
 

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import among
 from mxd.backend.schemas.experts import AutomaticLabel
 from mxd.trainer.config.analysis import FUNCTION_WORDS
@@ -49,6 +50,12 @@ def automatic_labels(
 
 def shown_labels(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, AutomaticLabel]:
     return {expert: labels[0] for expert, labels in automatic_labels(session, run, experts).items()}
+
+
+def both_labels(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, dict[str, Any]]:
+    """Return the fields of ``Labelled`` of each expert."""
+    own, automatic = labels_of(session, run.name, experts), shown_labels(session, run, experts)
+    return {expert: {"label": own.get(expert), "automatic": automatic.get(expert)} for expert in experts}
 
 
 def clear_labels(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, str]:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import labels_of
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.automatic_labels import both_labels
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas.comparison import ContrastHit, ContrastRequest, ContrastResult, ContrastText
 from mxd.backend.schemas.experts import Example
@@ -86,15 +85,14 @@ def contrast_result(
     more_in_b = [each for each in significant if each.ratio.value < 1][: request.limit]
     ids = [each.expert for each in (*more_in_a, *more_in_b)]
     records = known(session, run, ids)
-    labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
+    labels = both_labels(session, run, ids)
 
     def hit(each: ContrastedExpert) -> ContrastHit:
         record, examples = records.get(each.expert), contrast.examples.get(each.expert, ContrastExamples((), ()))
         return ContrastHit(
             contrast=each,
             warning=each.warning(contrast.unit),
-            label=labels.get(each.expert),
-            automatic=automatic.get(each.expert),
+            **labels[each.expert],
             max_activation=record.max_activation if record else None,
             top_tokens=top_tokens(record, vocabulary)[:TOP_TOKENS] if record else (),
             examples_a=_examples(examples.a, vocabulary),

@@ -19,7 +19,7 @@ from mxd.backend.database.engine import WITH_TOKENS, StoredExample
 from mxd.backend.errors import CursorError
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.schemas.base import Schema
-from mxd.backend.schemas.experts import Example, ExampleSample, Order, PageSort
+from mxd.backend.schemas.experts import ExampleSample, Order, PageSort
 from mxd.trainer.storage.database.column_types import PackedLists, unpack_active
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
@@ -106,10 +106,6 @@ def stored_examples(
     rows = session.execute(WITH_TOKENS.where(*conditions).order_by(*order).limit(limit)).all()
     token_ids = PackedLists.of([bytes(row[-1]) for row in rows]).lists()
     return [StoredExample._make((*row[:-1], ids)) for row, ids in zip(rows, token_ids, strict=True)]
-
-
-def describe(example: StoredExample, vocabulary: Vocabulary) -> Example:
-    return Example.model_validate(described(example, vocabulary))
 
 
 def described(example: StoredExample, vocabulary: Vocabulary) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import numpy as np
 from sqlalchemy import Row, case, func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import NoteRecord, labels_of, lists_with, tags_of
+from mxd.backend.database.annotations import NoteRecord, lists_with, tags_of
 from mxd.backend.database.engine import among
 from mxd.backend.errors import ExpertNotFoundError
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, shown_labels
+from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, both_labels
 from mxd.backend.queries.coactivation import MIN_EVENTS
 from mxd.backend.queries.runs import check_expert, find_index
 from mxd.backend.schemas import experts as bodies
@@ -98,8 +98,8 @@ def described(
 ) -> list[dict[str, Any]]:
     """Return ``ExpertRow`` dicts: validating every value of a table would be slow."""
     ids = [record.expert for record in records]
-    labels, tagged = labels_of(session, run.name, ids), tags_of(session, run.name, ids)
-    automatic, recurrences = shown_labels(session, run, ids), found_again(session, run.id, ids)
+    labels, tagged = both_labels(session, run, ids), tags_of(session, run.name, ids)
+    recurrences = found_again(session, run.id, ids)
     rows = []
     for record in records:
         found = recurrences.get(record.expert)
@@ -109,8 +109,9 @@ def described(
             for column in ROW_COLUMNS
         }
         row |= {key: None if found is None else getattr(found, key) for key in COMPARED}
-        row |= {"label": labels.get(record.expert), "tags": tagged.get(record.expert, ())}
-        row |= {"automatic": automatic.get(record.expert), "top_tokens": _top_tokens(record, vocabulary)}
+        of_expert = labels[record.expert]
+        row |= {"label": of_expert["label"], "tags": tagged.get(record.expert, ()), "automatic": of_expert["automatic"]}
+        row["top_tokens"] = _top_tokens(record, vocabulary)
         rows.append(row)
     return rows
 
@@ -153,13 +154,11 @@ def with_names(
 ) -> tuple[bodies.SimilarExpert, ...]:
     """Return similar experts with labels and top tokens; without an index, labels only."""
     ids = [expert for expert, *_ in similar]
-    labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
-    records = known(session, run, ids)
+    labels, records = both_labels(session, run, ids), known(session, run, ids)
     return tuple(
         bodies.SimilarExpert(
             expert=expert,
-            label=labels.get(expert),
-            automatic=automatic.get(expert),
+            **labels[expert],
             similarity=cosine,
             top_tokens=top_tokens(records[expert], vocabulary) if expert in records else (),
             shared=shared[0] if shared else None,

@@ -4,7 +4,7 @@ from functools import cache
 
 from mxd.backend.queries.automatic_labels import MIN_ACCURACY, MIN_PRECISION, MIN_RECALL
 from mxd.backend.queries.coactivation import MIN_EVENTS
-from mxd.backend.schemas.glossary import TERMS, Definition, GlossarySection
+from mxd.backend.schemas.experts import TERMS, Definition, GlossarySection
 from mxd.trainer.analysis.results import SIGNIFICANT_Q
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.evaluation.evaluation_metrics import METRICS

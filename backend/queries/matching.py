@@ -17,11 +17,10 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import among
 from mxd.backend.errors import NoIndexError
 from mxd.backend.inference.run_loader import LoadedRun, RunLoader, Vocabulary
-from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.automatic_labels import both_labels
 from mxd.backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -269,15 +268,14 @@ def run_comparison(
 def _described(
     session: Session, run: RunRecord, experts: Sequence[int], vocabulary: Vocabulary
 ) -> dict[int, ComparedExpert]:
-    labels, automatic = labels_of(session, run.name, experts), shown_labels(session, run, experts)
+    labels = both_labels(session, run, experts)
     # Selected columns only: there are thousands of records.
     columns = select(ExpertRecord.expert, ExpertRecord.density, ExpertRecord.top_tokens)
     query = columns.where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, set(experts)))
     return {
         expert: ComparedExpert(
             expert=expert,
-            label=labels.get(expert),
-            automatic=automatic.get(expert),
+            **labels[expert],
             density=density,
             top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens[:TOKENS_SHOWN]),
         )

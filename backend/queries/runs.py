@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import ExpertNotFoundError, NoIndexError, RunNotFoundError
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.commands import index_command, train_again_command
+from mxd.backend.queries.evaluations import evaluations_of_run
 from mxd.backend.queries.outcomes import loss_sentences
 from mxd.backend.schemas.routing import LayerRun, RunOptions
 from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
@@ -281,11 +282,9 @@ def card_figures(session: Session, name: str) -> dict[str, str]:
     if (index := session.get(IndexRecord, run.id)) is not None:
         active = f"{index.active_experts:,} of {run.num_experts:,}"
         figures[f"experts active in {index.tokens:,} indexed tokens"] = active
-    query = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
-    record = session.scalar(query.order_by(EvaluationRecord.created_at.desc()).limit(1))
-    if record is None or "routing_share" not in record.result:
+    result = next((record.result for record in evaluations_of_run(session, run)), {})
+    if "routing_share" not in result:
         return figures
-    result = record.result
     where = f"on {result['tokens']:,} tokens" + (" of the training data" if result["seen_text"] else "")
     delta, explained = result["loss_increase"], result["variance_explained"]
     strict = result.get("strict_routing_share")

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import StoredExample, among
 from mxd.backend.inference.run_loader import Vocabulary, fold
-from mxd.backend.queries.automatic_labels import FEATURES, is_inside_word, shown_labels
+from mxd.backend.queries.automatic_labels import FEATURES, both_labels, is_inside_word
 from mxd.backend.queries.coactivation import MIN_EVENTS
-from mxd.backend.queries.examples import describe, stored_examples
+from mxd.backend.queries.examples import described, stored_examples
 from mxd.backend.queries.expert_table import BrowsedRun, TokenIndex
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas.experts import AutomaticLabel, Example, Matched, SearchHit, SearchResult
@@ -170,7 +169,7 @@ def best_examples(
         found |= {
             expert: chosen[expert] for expert in sorted(chosen, key=lambda each: (not at_peak[each], batch.index(each)))
         }
-    return {expert: describe(row, vocabulary) for expert, row in found.items()}
+    return {expert: Example.model_validate(described(row, vocabulary)) for expert, row in found.items()}
 
 
 def match_at_peak(row: StoredExample, words: Sequence[str], vocabulary: Vocabulary) -> bool | None:
@@ -467,16 +466,14 @@ def passage_result(
     }
     best = ranked(described, request)
     shown = best[: request.limit]
-    ids = [firing.expert for firing in shown]
-    labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
+    labels = both_labels(session, run, [firing.expert for firing in shown])
     hits = []
     for firing in shown:
         record, (low, high) = records.get(firing.expert), firing.lift_interval or (None, None)
         hits.append(
             PassageHit(
                 **{name: getattr(firing, name) for name in ("expert", "mass", "share", "lift", "density", "active")},
-                label=labels.get(firing.expert),
-                automatic=automatic.get(firing.expert),
+                **labels[firing.expert],
                 lift_low=low,
                 lift_high=high,
                 max_activation=record.max_activation if record else None,

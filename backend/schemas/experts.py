@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, create_model
 
 from mxd.backend.schemas.base import ErrorEvent, Schema, StepEvent
-from mxd.backend.schemas.glossary import GlossarySection
 from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, SORTS, ExpertColumn, Kind, Measurement, Place
 
@@ -138,6 +139,30 @@ class Column(Schema):
         filters = tuple(ColumnFilter(name=f"{end}_{column.key}", end=end) for end in column.filters)
         own = {name: getattr(column, name) for name in cls.model_fields if name not in ("header", "filters")}
         return cls(**own, header=column.header or column.title, filters=filters)
+
+
+TERMS: dict[str, dict[str, list[str]]] = tomllib.loads(Path(__file__).with_name("glossary.toml").read_text("utf-8"))
+"""Name and text of each term on screen, by heading and id, as ``glossary.toml`` explains."""
+
+if TYPE_CHECKING:
+    TermId = str
+else:
+    TermId = Literal[tuple(term for terms in TERMS.values() for term in terms)]
+
+
+class Definition(Schema):
+    """A term with its definition."""
+
+    id: TermId
+    name: str
+    text: str
+
+
+class GlossarySection(Schema):
+    """Terms on one subject."""
+
+    heading: str
+    terms: tuple[Definition, ...]
 
 
 class ColumnList(Schema):

@@ -22,7 +22,7 @@ from pyarrow.parquet import read_table
 from mxd.backend.api.app import create_app
 from mxd.backend.api.event_stream import encode
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.cli.mcp.tools import Api, api_in_process, writing_server
+from mxd.backend.cli.mcp.tools import Api, Tools, api_in_process, server_of
 from mxd.backend.export.bundles.pack import portable_row, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.utils.display import printable, spreadsheet_text
@@ -104,7 +104,8 @@ def check_files(data: Path, texts: Sequence[str]) -> None:
 
 async def check_agents(data: Path, texts: Sequence[str]) -> None:
     """Agents read every text, and what they write themselves is served."""
-    async with api_in_process(Settings(data=data, device="cpu")) as api, Client(writing_server(api)) as client:
+    settings = Settings(data=data, device="cpu")
+    async with api_in_process(settings) as api, Client(server_of(Tools(api).reading, Tools(api).writing)) as client:
         for expert, text in enumerate(texts):
             read = (await answer(client, "read_expert", run="small", expert=expert))["result"]
             assert (read["label"], read["note"]) == (text, text)
@@ -173,7 +174,7 @@ def test_events_arrive_unharmed(texts: list[str]) -> None:
 def test_agents_cannot_name_other_addresses(fitted: World, name: str) -> None:
     async def refused() -> bool:
         settings = Settings(data=fitted.data, device="cpu")
-        async with api_in_process(settings) as api, Client(writing_server(api)) as client:
+        async with api_in_process(settings) as api, Client(server_of(Tools(api).reading)) as client:
             return bool((await client.call_tool("read_expert", {"run": name, "expert": 0})).is_error)
 
     assert anyio.run(refused)

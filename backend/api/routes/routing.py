@@ -13,10 +13,9 @@ from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import EventStream, stream_progress
-from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
 from mxd.backend.inference.service import JobContext, cancel_on_disconnect, progress_steps
-from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.automatic_labels import both_labels
 from mxd.backend.queries.contrasts import read_kinds
 from mxd.backend.queries.experts import known, most_promoted
 from mxd.backend.queries.runs import find_run, options_of
@@ -138,15 +137,13 @@ def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, b
     """Return labels and, if there is an index, densities and top tokens of experts."""
     vocabulary = services.runs.run(run).vocabulary
     with services.reading(run) as (session, record):
-        labels, automatic = notes.labels_of(session, run, experts), shown_labels(session, record, experts)
-        records = known(session, record, experts)
+        labels, records = both_labels(session, record, experts), known(session, record, experts)
     result = {}
     for expert in sorted(experts):
         statistics = records.get(expert)
         top_tokens = statistics.top_tokens[:TOP_TOKENS] if statistics else []
         result[expert] = bodies.RoutedExpertInfo(
-            label=labels.get(expert),
-            automatic=automatic.get(expert),
+            **labels[expert],
             density=statistics.density if statistics else None,
             max_activation=statistics.max_activation if statistics else None,
             top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens),

@@ -526,18 +526,8 @@ READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_worl
 WRITING = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 
 
-def reading_server(api: Api) -> MCPServer:
-    """A server with the tools that change nothing."""
-    return _server(Tools(api).reading)
-
-
-def writing_server(api: Api) -> MCPServer:
-    """A server with all tools."""
-    tools = Tools(api)
-    return _server(tools.reading, tools.writing)
-
-
-def _server(reading: Sequence[Any], writing: Sequence[Any] = ()) -> MCPServer:
+def server_of(reading: Sequence[Any], writing: Sequence[Any] = ()) -> MCPServer:
+    """Return a server with tools that change nothing, and tools that write."""
     server: MCPServer = MCPServer(
         "mxd-explorer", instructions=INSTRUCTIONS, version=version("mxd-explorer"), log_level="ERROR"
     )
@@ -550,5 +540,5 @@ def _server(reading: Sequence[Any], writing: Sequence[Any] = ()) -> MCPServer:
 async def serve_stdio(api: AbstractAsyncContextManager[Api], allow_write: bool) -> None:
     """Answer on standard input and output until the client closes them."""
     async with api as opened:
-        server = writing_server(opened) if allow_write else reading_server(opened)
-        await server.run_stdio_async()
+        tools = Tools(opened)
+        await server_of(tools.reading, tools.writing if allow_write else ()).run_stdio_async()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from mxd.backend.cli.mcp.tools import api_in_process, reading_server, similar_density
+from mxd.backend.cli.mcp.tools import Tools, api_in_process, server_of, similar_density
 from mxd.backend.settings import Settings
 from mxd.trainer.inference.units import random_experts
 from mxd.trainer.storage.run import Run
@@ -39,7 +39,7 @@ def with_client_in_memory(work: Callable[[Client], Awaitable[None]], data: Path)
 
     async def connected() -> None:
         settings = Settings(data=data, device="cpu")
-        async with api_in_process(settings) as api, Client(reading_server(api)) as client:
+        async with api_in_process(settings) as api, Client(server_of(Tools(api).reading)) as client:
             await work(client)
 
     anyio.run(connected)
