@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from mxd.backend.queries.coactivation import MIN_EVENTS
 from mxd.backend.queries.examples import described, stored_examples
 from mxd.backend.queries.expert_table import BrowsedRun, TokenIndex
 from mxd.backend.queries.experts import known, top_tokens
-from mxd.backend.schemas.experts import AutomaticLabel, Example, Matched, SearchHit, SearchResult
+from mxd.backend.schemas.experts import Example, Matched, SearchHit, SearchResult
 from mxd.backend.schemas.routing import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.trainer.analysis.labelling.features import PRECEDING, conditions_of
 from mxd.trainer.config.analysis import FUNCTION_WORDS
@@ -39,6 +38,8 @@ from mxd.trainer.utils.bootstrap import wilson_interval
 if TYPE_CHECKING:
     from mxd.trainer.inference.results import RoutedToken, Routing
 
+Hit = dict[str, Any]
+"""Fields of a ``SearchHit`` but those that ``with_matches`` adds."""
 SearchText = Annotated[str, Field(min_length=1, max_length=200)]
 Ints = NDArray[np.int32]
 MAX_WORDS = 16
@@ -209,23 +210,16 @@ def search(
         related: words in lower case with their relation to ``typed`` from 0 to 1, strongest first; None to search
             ``typed`` only.
     """
-    hits = {hit.expert: hit for hit in _direct_hits(session, browsed, token_index, typed, limit, vocabulary)}
+    hits = {hit["expert"]: hit for hit in _direct_hits(session, browsed, token_index, typed, limit, vocabulary)}
     words, closeness = tuple[str, ...](), closeness_of_words(typed)
     if related is not None:
         words, others = related_hits(browsed, token_index, typed, related, limit, vocabulary)
         closeness = {word: related[word] for word in words} | closeness
         # A related word says more than the text of an example.
-        hits |= {hit.expert: hit for hit in others if getattr(hits.get(hit.expert), "matched", "example") == "example"}
-    counted = with_matches(session, browsed, list(hits.values()), closeness, vocabulary)
-    best = sorted(counted, key=best_first)[:limit]
-    records = known(session, browsed.record, [hit.expert for hit in best])
-    described = (
-        hit.model_copy(update={"density": record.density, "top_tokens": top_tokens(record, vocabulary)})
-        if (record := records.get(hit.expert))
-        else hit
-        for hit in best
-    )
-    return SearchResult(words=words, hits=tuple(described))
+        in_examples = {expert for expert, hit in hits.items() if hit["matched"] == "example"}
+        hits |= {hit["expert"]: hit for hit in others if hit["expert"] in in_examples or hit["expert"] not in hits}
+    found = with_matches(session, browsed, hits, closeness, vocabulary)
+    return SearchResult(words=words, hits=tuple(sorted(found, key=best_first)[:limit]))
 
 
 def merged(results: Sequence[SearchResult]) -> SearchResult:
@@ -251,7 +245,7 @@ def best_first(hit: SearchHit) -> tuple[float, ...]:
 
 def _direct_hits(
     session: Session, browsed: BrowsedRun, token_index: TokenIndex, typed: str, limit: int, vocabulary: Vocabulary
-) -> list[SearchHit]:
+) -> list[Hit]:
     """Return the experts with ``typed`` as their number, in their label, in a token or in an example."""
     matched: dict[int, Matched] = {}
     number = EXPERT_NUMBER.fullmatch(typed)  # as in ``46`` or ``expert 46``
@@ -273,20 +267,20 @@ def _direct_hits(
         examples = best_examples(session, browsed, typed, others, limit - len(matched), vocabulary)
         matched |= dict.fromkeys(examples, "example")
     tokens = {expert: (vocabulary.name(token), share) for expert, (token, share) in users.items()}
-    hits = (
+    hits = [
         _hit(browsed, expert, how, examples.get(expert), tokens.get(expert) if how == "token" else None)
         for expert, how in islice(matched.items(), limit)
-    )
-    return [hit.model_copy(update={"is_named": hit.matched == "label" and _names(hit, typed)}) for hit in hits]
+    ]
+    return [hit | {"is_named": hit["matched"] == "label" and _names(hit, typed)} for hit in hits]
 
 
-def _names(hit: SearchHit, typed: str) -> bool:
+def _names(hit: Hit, typed: str) -> bool:
     """Return whether a label with ``typed`` says that the expert fires on it, not on what follows it. Of a rule, the
     conditions on the token say so. Other labels have no parts."""
-    if hit.label is not None or hit.automatic is None:
-        return hit.label is not None
-    label = hit.automatic.label
-    conditions = conditions_of(label) if hit.automatic.labeller == FEATURES else None
+    if hit["label"] is not None or hit["automatic"] is None:
+        return hit["label"] is not None
+    label: str = hit["automatic"]["label"]
+    conditions = conditions_of(label) if hit["automatic"]["labeller"] == FEATURES else None
     if conditions is None:
         return fold(typed) in fold(label)
     named = (value for part, values in conditions.items() if part not in PRECEDING for value in values)
@@ -301,29 +295,33 @@ def closeness_of_words(typed: str) -> dict[str, float]:
 
 
 def with_matches(
-    session: Session, browsed: BrowsedRun, hits: Sequence[SearchHit], closeness: Mapping[str, float],
+    session: Session, browsed: BrowsedRun, hits: Mapping[int, Hit], closeness: Mapping[str, float],
     vocabulary: Vocabulary,
 ) -> Iterator[SearchHit]:  # fmt: skip
-    """Yield hits with the number of their top examples that fire on a word of ``closeness``, and its mean there."""
+    """Yield the hits of experts with the number of their top examples that fire on a word of ``closeness``, and its
+    mean there."""
     top = ExampleRecord.bin == 0, ExampleRecord.rank < TOP_EXAMPLES
-    of_experts = among(session, ExampleRecord.expert, [hit.expert for hit in hits])
+    of_experts = among(session, ExampleRecord.expert, hits)
     matches_of: defaultdict[int, list[float]] = defaultdict(list)
     for row in stored_examples(session, [ExampleRecord.run_id == browsed.record.id, of_experts, *top]):
         matches_of[row.expert].append(closeness.get(peak_word(row, vocabulary), 0.0))
-    for hit in hits:
-        matches = matches_of[hit.expert]
-        counted = {
-            "top_examples": len(matches),
-            "matching_examples": sum(one > 0 for one in matches),
-            "closeness": sum(matches) / max(1, len(matches)),
-        }
-        yield hit.model_copy(update=counted)
+    records = known(session, browsed.record, hits)
+    for expert, hit in hits.items():
+        matches, record = matches_of[expert], records.get(expert)
+        yield SearchHit(
+            **hit,
+            top_examples=len(matches),
+            matching_examples=sum(one > 0 for one in matches),
+            closeness=sum(matches) / max(1, len(matches)),
+            density=record.density if record else 0.0,
+            top_tokens=top_tokens(record, vocabulary) if record else (),
+        )
 
 
 def related_hits(
     browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float], limit: int,
     vocabulary: Vocabulary,
-) -> tuple[tuple[str, ...], list[SearchHit]]:  # fmt: skip
+) -> tuple[tuple[str, ...], list[Hit]]:  # fmt: skip
     """Return the related words on which few experts fire, and the experts that fire on them or on the words of
     ``typed``, or whose label names one."""
     most_users = MAX_USERS * max(1.0, browsed.record.num_experts / 4096)
@@ -370,60 +368,36 @@ def _hit(
     example: Example | None,
     token: tuple[str, float] | None,
     relation: float | None = None,
-) -> SearchHit:
-    automatic = browsed.automatic.of(expert)
-    return SearchHit(
-        run=browsed.record.name,
-        layer=browsed.record.layer,
-        expert=expert,
-        label=browsed.labels.get(expert),
-        automatic=None if automatic is None else AutomaticLabel(**automatic),
-        matched=matched,
-        is_named=False,
-        token=token and token[0],
-        token_share=token and token[1],
-        relation=relation,
-        example=example,
-        top_examples=0,  # ``with_matches`` counts them
-        matching_examples=0,
-        closeness=0.0,
-        density=0.0,  # ``search`` looks them up
-        top_tokens=(),
-    )
+) -> Hit:
+    return {
+        "run": browsed.record.name,
+        "layer": browsed.record.layer,
+        "expert": expert,
+        "label": browsed.labels.get(expert),
+        "automatic": browsed.automatic.of(expert),
+        "matched": matched,
+        "is_named": False,
+        "token": token and token[0],
+        "token_share": token and token[1],
+        "relation": relation,
+        "example": example,
+    }
 
 
-@dataclass(frozen=True)
-class Firing:
-    """Activations of an expert on the considered tokens."""
-
-    expert: int
-    active: tuple[tuple[int, float], ...]
-    """(position, activation) of each active token."""
-    tokens: int
-    """Number of considered tokens."""
-    density: float | None
-
-    @property
-    def mass(self) -> float:
-        return sum(activation for _, activation in self.active)
-
-    @property
-    def share(self) -> float:
-        """Share of the considered tokens on which it is active."""
-        return len(self.active) / self.tokens
-
-    @property
-    def lift(self) -> float | None:
-        """Share divided by density; None for dead or unindexed experts."""
-        return self.share / self.density if self.density else None
-
-    @property
-    def lift_interval(self) -> tuple[float, float] | None:
-        """Interval of the share divided by density: the passage has far fewer tokens than the index."""
-        if not self.density:
-            return None
-        low, high = wilson_interval(self.share, self.tokens)
-        return low / self.density, high / self.density
+def firing(active: Sequence[tuple[int, float]], tokens: int, density: float | None) -> dict[str, Any]:
+    """Return the fields of a ``PassageHit`` that follow from the (position, activation) pairs of an expert on
+    ``tokens`` considered tokens. Dead and unindexed experts have no lift."""
+    share = len(active) / tokens
+    # The passage has far fewer tokens than the index, so only its share has an interval.
+    lifts = [each / density if density else None for each in (share, *wilson_interval(share, tokens))]
+    return {
+        "active": tuple(active),
+        "mass": sum(activation for _, activation in active),
+        "share": share,
+        "density": density,
+        **dict(zip(("lift", "lift_low", "lift_high"), lifts, strict=True)),
+        "peak": max(active, key=lambda pair: pair[1])[0],
+    }
 
 
 def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, list[tuple[int, float]]]:
@@ -439,52 +413,47 @@ def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, li
     return firing
 
 
-def ranked(firings_of: Mapping[int, Firing], request: PassageRequest) -> list[Firing]:
+def ranked(firings_of: Mapping[int, dict[str, Any]], request: PassageRequest) -> list[int]:
     """Return the experts within the bounds, best first. By lift, the lower end of its interval counts, and experts
     without a density come last."""
     low, high = request.min_density, request.max_density
-    best = [
-        firing
-        for firing in firings_of.values()
-        if (low is None or (firing.density or 0.0) >= low) and (high is None or (firing.density or 0.0) <= high)
-    ]
-    if request.by == "mass":
-        return sorted(best, key=lambda firing: (-firing.mass, firing.expert))
-    return sorted(best, key=lambda firing: (-(firing.lift_interval or (0.0,))[0], -firing.mass, firing.expert))
+    best = {
+        expert: found
+        for expert, found in firings_of.items()
+        if (low is None or (found["density"] or 0.0) >= low) and (high is None or (found["density"] or 0.0) <= high)
+    }
+    key = "mass" if request.by == "mass" else "lift_low"
+    return sorted(best, key=lambda expert: (-(best[expert][key] or 0.0), -best[expert]["mass"], expert))
 
 
 def passage_result(
     session: Session, run: RunRecord, routing: Routing, request: PassageRequest, vocabulary: Vocabulary
 ) -> PassageResult:
     """Return the ranked experts of a routed passage. Raises UserError if the position is out of range."""
-    firings_of = firings(routing.tokens, request.position)
+    active = firings(routing.tokens, request.position)
     num_tokens = 1 if request.position is not None else max(sum(not token.start for token in routing.tokens), 1)
-    records = known(session, run, firings_of)
-    described = {
-        expert: Firing(expert, tuple(active), num_tokens, records[expert].density if expert in records else None)
-        for expert, active in firings_of.items()
+    records = known(session, run, active)
+    firings_of = {
+        expert: firing(pairs, num_tokens, records[expert].density if expert in records else None)
+        for expert, pairs in active.items()
     }
-    best = ranked(described, request)
-    shown = best[: request.limit]
-    labels = both_labels(session, run, [firing.expert for firing in shown])
-    hits = []
-    for firing in shown:
-        record, (low, high) = records.get(firing.expert), firing.lift_interval or (None, None)
-        hits.append(
-            PassageHit(
-                **{name: getattr(firing, name) for name in ("expert", "mass", "share", "lift", "density", "active")},
-                **labels[firing.expert],
-                lift_low=low,
-                lift_high=high,
-                max_activation=record.max_activation if record else None,
-                peak=max(firing.active, key=lambda pair: pair[1])[0],
-                top_tokens=top_tokens(record, vocabulary) if record else (),
-            )
+    best = ranked(firings_of, request)
+    labels = both_labels(session, run, best[: request.limit])
+    hits = tuple(
+        PassageHit(
+            expert=expert,
+            **firings_of[expert],
+            **labels[expert],
+            max_activation=record.max_activation if record else None,
+            top_tokens=top_tokens(record, vocabulary) if record else (),
         )
+        for expert in labels
+        for record in [records.get(expert)]
+    )
     return PassageResult(
         run=run.name,
         tokens=tuple(PassageToken(id=token.id, text=token.text, start=token.start) for token in routing.tokens),
-        hits=tuple(hits),
+        hits=hits,
         matching=len(best),
-        firing=len(firings_of),
+        firing=len(active),
     )

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import StoredExample, reading
 from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
-from mxd.backend.queries.search import Firing, match_at_peak, merged, ranked, related_hits
+from mxd.backend.queries.search import Hit, firing, match_at_peak, merged, ranked, related_hits
 from mxd.backend.queries.search import search as search_text
 from mxd.backend.schemas.experts import AutomaticLabel, SearchHit, SearchResult
 from mxd.backend.schemas.routing import PassageRequest
@@ -118,21 +118,24 @@ def test_related_words_find_the_labels_of_users_and_the_experts_that_fire_on_the
     services = labelled.app.state.services  # type: ignore[attr-defined]
     browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary
 
-    def related(typed: str, words: dict[str, float]) -> tuple[tuple[str, ...], list[SearchHit]]:
+    def related(typed: str, words: dict[str, float]) -> tuple[tuple[str, ...], list[Hit]]:
         with reading(services.database) as session:
             tokens = services.run_cache.tokens(session, browsed)
             return related_hits(browsed, tokens, typed, words, 20, vocabulary)
 
     _, found = related("pets", {"hound": 0.9, "foxes": 0.6, "lion": 0.1})
-    assert [(hit.expert, hit.matched, hit.relation) for hit in found] == [(151, "label", 0.45), (3, "label", 0.3)]
+    assert [(hit["expert"], hit["matched"], hit["relation"]) for hit in found] == [
+        (151, "label", 0.45),
+        (3, "label", 0.3),
+    ]
     words, of_tokens = related("of the", {"c": 0.5, "zebra": 0.4})
     assert words == ("c",)
     # Experts whose every second active token is a “c” come before those with a single one. Rare ones are left out.
-    first = [hit.expert for hit in of_tokens if hit.token_share == 0.5]
+    first = [hit["expert"] for hit in of_tokens if hit["token_share"] == 0.5]
     assert first and all(expert % 26 == 2 for expert in first)
-    assert [hit.expert for hit in of_tokens][: len(first)] == first
-    assert {hit.matched for hit in of_tokens} == {"related"}
-    assert {hit.relation for hit in of_tokens[: len(first)]} == {0.25}  # half of the tokens, a relation of 0.5
+    assert [hit["expert"] for hit in of_tokens][: len(first)] == first
+    assert {hit["matched"] for hit in of_tokens} == {"related"}
+    assert {hit["relation"] for hit in of_tokens[: len(first)]} == {0.25}  # half of the tokens, a relation of 0.5
 
 
 def test_experts_are_sorted_by_how_many_of_their_top_examples_match(client: TestClient) -> None:
@@ -269,10 +272,10 @@ def test_filters_do_not_reduce_the_number_of_results(live_client: TestClient) ->
 
 
 def test_experts_active_on_many_tokens_come_before_a_single_token_of_a_rare_one() -> None:
-    single, steady = Firing(1, ((1, 1.0),), 40, 0.0005), Firing(2, tuple((it, 1.0) for it in range(30)), 40, 0.02)
-    assert (single.lift or 0) > (steady.lift or 0)
-    assert [each.expert for each in ranked({1: single, 2: steady}, PassageRequest(text="a", by="lift"))] == [2, 1]
-    assert Firing(3, ((1, 1.0),), 40, None).lift_interval is None
+    single, steady = firing([(1, 1.0)], 40, 0.0005), firing([(it, 1.0) for it in range(30)], 40, 0.02)
+    assert single["lift"] > steady["lift"]
+    assert ranked({1: single, 2: steady}, PassageRequest(text="a", by="lift")) == [2, 1]
+    assert firing([(1, 1.0)], 40, None)["lift_low"] is None
 
 
 @pytest.mark.parametrize(
