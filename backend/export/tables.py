@@ -17,7 +17,7 @@ are cut to a window around their peak, and an expert has at most ``MAX_BYTES`` b
 import csv
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -225,81 +225,67 @@ CREATOR = "clkht01d40000jv08hvalcvly"
 """Neuronpedia's user id in its own tools, which a local instance has from its first start."""
 
 
-class Batches:
-    """Files of one export."""
+def write_batches(read: Iterable[Chunk], index: IndexRecord, head: Row, folder: Path) -> None:
+    """Write the files of an export. ``head``: the fields that every batch has (model, layer and run)."""
+    dead, written, explanations = list[int](), 0, folder / "explanations"
+    for chunk in read:
+        dead += [row["expert"] for row in chunk.experts if not row["active_tokens"]]
+        active = [entry for entry in chunk.entries() if entry[0]["active_tokens"]]
+        if active:
+            batch = head | {"features": [_feature(index, *entry) for entry in active]}
+            (folder / f"batch-{written}.json").write_text(_compact(batch), "utf-8")
+            explanations.mkdir(exist_ok=True)
+            lines = "".join(_compact(_explanation(head, row)) + "\n" for row, *_ in active if _label(row))
+            (explanations / f"batch-{written}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
+            written += 1
+    skipped = head | {"layer": str(head["layer"]), "log_sparsity": 1, "skipped_indexes": dead}
+    (folder / "skipped_indexes.json").write_text(_compact(skipped), "utf-8")
 
-    def __init__(self, folder: Path, exported: Exported, model_id: str, sae_set: str) -> None:
-        self._folder = folder
-        self._exported = exported
-        self._head = {"model_id": model_id, "layer": exported.run.layer, "sae_set": sae_set, "sae_id_suffix": None}
-        self._dead: list[int] = []
-        self._written = 0
 
-    def add(self, chunk: Chunk) -> None:
-        active = [row for row in chunk.experts if row["active_tokens"]]
-        self._dead += [row["expert"] for row in chunk.experts if not row["active_tokens"]]
-        features = [self._feature(*entry) for entry in chunk.entries() if entry[0]["active_tokens"]]
-        if features:
-            self._write(f"batch-{self._written}.json", self._head | {"features": features})
-            folder = self._folder / "explanations"
-            folder.mkdir(exist_ok=True)
-            lines = "".join(_compact(self._explanation(row)) + "\n" for row in active if _label(row))
-            (folder / f"batch-{self._written}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
-            self._written += 1
+def _explanation(head: Row, row: Row) -> Row:
+    source, label = f"{head['layer']}-{head['sae_set']}", _label(row)
+    # The same label of the same expert has the same id, so that a second import replaces it.
+    digest = blake2b(f"{head['model_id']}/{source}/{row['expert']}/{label}".encode(), digest_size=12).hexdigest()
+    return {
+        "id": f"c{digest}",
+        "modelId": head["model_id"],
+        "layer": source,
+        "index": str(row["expert"]),
+        "description": label,
+        "authorId": CREATOR,
+        "triggeredById": None,
+        "typeName": None,
+        "explanationModelName": None,
+        "notes": None if row["label"] else _compact(row["automatic"]),
+        "createdAt": utc_now().isoformat(),
+    }
 
-    def end(self) -> None:
-        layer = str(self._head["layer"])
-        skipped = {"log_sparsity": 1, "skipped_indexes": self._dead}
-        self._write("skipped_indexes.json", self._head | {"layer": layer} | skipped)
 
-    def _write(self, name: str, content: dict[str, Any]) -> None:
-        (self._folder / name).write_text(_compact(content), "utf-8")
-
-    def _explanation(self, row: Row) -> dict[str, Any]:
-        head, label = self._head, _label(row)
-        source = f"{head['layer']}-{head['sae_set']}"
-        # The same label of the same expert has the same id, so that a second import replaces it.
-        digest = blake2b(f"{head['model_id']}/{source}/{row['expert']}/{label}".encode(), digest_size=12).hexdigest()
-        return {
-            "id": f"c{digest}",
-            "modelId": head["model_id"],
-            "layer": source,
-            "index": str(row["expert"]),
-            "description": label,
-            "authorId": CREATOR,
-            "triggeredById": None,
-            "typeName": None,
-            "explanationModelName": None,
-            "notes": None if row["label"] else _compact(row["automatic"]),
-            "createdAt": utc_now().isoformat(),
-        }
-
-    def _feature(self, row: Row, examples: list[Row], effects: Effects) -> dict[str, Any]:
-        index = self._exported.index
-        bins = len(row["histogram"])
-        width = row["histogram_high"] / max(1, bins)
-        feature = {
-            "feature_index": row["expert"],
-            **{name: [] for name in UNMEASURED},
-            "neg_str": [token for token, _ in effects["suppressed"]],
-            "neg_values": [round(change, DIGITS) for _, change in effects["suppressed"]],
-            "pos_str": [token for token, _ in effects["promoted"]],
-            "pos_values": [round(change, DIGITS) for _, change in effects["promoted"]],
-            "frac_nonzero": row["density"],
-            "freq_hist_data_bar_values": [round((place + 0.5) * width, DIGITS) for place in range(bins)],
-            "freq_hist_data_bar_heights": list(row["histogram"]),
-            "n_prompts_total": index.tokens // index.context_length,
-            "n_tokens_in_prompt": index.context_length,
-            "dataset": without_folder(index.text),
-            "activations": [],
-        }
-        used, fitting = _size(feature), []  # the examples that fit, top examples first, in their order
-        for activation in (_activation(row, example) for example in examples):
-            used += _size(activation) + 1
-            if used > MAX_BYTES:
-                break
-            fitting.append(activation)
-        return feature | {"activations": fitting}
+def _feature(index: IndexRecord, row: Row, examples: list[Row], effects: Effects) -> Row:
+    bins = len(row["histogram"])
+    width = row["histogram_high"] / max(1, bins)
+    feature = {
+        "feature_index": row["expert"],
+        **{name: [] for name in UNMEASURED},
+        "neg_str": [token for token, _ in effects["suppressed"]],
+        "neg_values": [round(change, DIGITS) for _, change in effects["suppressed"]],
+        "pos_str": [token for token, _ in effects["promoted"]],
+        "pos_values": [round(change, DIGITS) for _, change in effects["promoted"]],
+        "frac_nonzero": row["density"],
+        "freq_hist_data_bar_values": [round((place + 0.5) * width, DIGITS) for place in range(bins)],
+        "freq_hist_data_bar_heights": list(row["histogram"]),
+        "n_prompts_total": index.tokens // index.context_length,
+        "n_tokens_in_prompt": index.context_length,
+        "dataset": without_folder(index.text),
+        "activations": [],
+    }
+    used, fitting = _size(feature), []  # the examples that fit, top examples first, in their order
+    for activation in (_activation(row, example) for example in examples):
+        used += _size(activation) + 1
+        if used > MAX_BYTES:
+            break
+        fitting.append(activation)
+    return feature | {"activations": fitting}
 
 
 def _label(row: Row) -> str | None:
@@ -362,11 +348,9 @@ def export_run(
         if format == "site":
             write_site(session, exported, run, read, partial)
         elif format == "neuronpedia":
-            named = model_id or exported.run.language_model.rstrip("/").rpartition("/")[2]
-            batches = Batches(partial, exported, named, source_set or exported.run.name)
-            for chunk in read:
-                batches.add(chunk)
-            batches.end()
+            named = model_id or record.language_model.rstrip("/").rpartition("/")[2]
+            head = {"model_id": named, "layer": record.layer, "sae_set": source_set or record.name}
+            write_batches(read, exported.index, head | {"sae_id_suffix": None}, partial)
         else:
             with tables(partial, format) as (add_experts, add_examples):
                 for chunk in read:

@@ -70,13 +70,12 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
     )
 
 
-def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
-    run = find_run(session, name)
+def run_detail(session: Session, run: RunRecord, is_fitting: IsFitting) -> RunDetail:
     index = session.get(IndexRecord, run.id)
     metrics = metrics_after(session, run, -1)
     return RunDetail(
         run=_summary(
-            run, metrics[-1] if metrics else None, index, _evaluations(session).get(name, UNKNOWN), is_fitting
+            run, metrics[-1] if metrics else None, index, _evaluations(session).get(run.name, UNKNOWN), is_fitting
         ),
         **{name: getattr(run, name) for name in ("input_width", "output_width", "context_length", "error")},
         resume_command=resume_command(run.name, run.config.get("parents", ())),
@@ -240,10 +239,9 @@ def units_of(session: Session, library: RunLoader, run: str, request: SteeringCo
 NO_CHAT = "The tokenizer of this language model has no chat template. Use plain text."
 
 
-def options_of(session: Session, library: RunLoader, name: str) -> RunOptions:
+def options_of(session: Session, library: RunLoader, record: RunRecord) -> RunOptions:
     """Return the runs that can be combined with a run."""
-    record = find_run(session, name)
-    known = library.run(name)
+    known = library.run(record.name)
     run = known.run
     indexed = set(session.scalars(select(IndexRecord.run_id)))
     query = select(RunRecord).where(RunRecord.layer != record.layer).order_by(RunRecord.layer, RunRecord.name)
@@ -253,7 +251,7 @@ def options_of(session: Session, library: RunLoader, name: str) -> RunOptions:
         if _is_compatible(library, run, other.name)
     )
     chat = has_chat_template(known.tokenizer)
-    return RunOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT, kinds=None)
+    return RunOptions(run=record.name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT, kinds=None)
 
 
 def _is_compatible(library: RunLoader, run: Run, other: str) -> bool:

@@ -223,8 +223,7 @@ def _summary(record: notes.ListRecord, experts: int) -> bodies.ListSummary:
 @of_users.get("/lists")
 def expert_lists(run: RunName, services: ServicesDep) -> bodies.ExpertLists:
     """All lists of a run, last changed first, and its tags, each with its number of experts."""
-    with reading(services.database) as session:
-        find_run(session, run)
+    with services.reading(run) as (session, _):
         return bodies.ExpertLists(
             lists=tuple(_summary(*record) for record in notes.lists_with_counts(session, run)),
             tags=notes.tag_counts(session, run),

@@ -42,12 +42,11 @@ def run_options(
 
     The kinds are those of the run's indexed text, for a contrast of two of them.
     """
-    with reading(services.database) as session:
-        options = options_of(session, services.runs, run)
+    with services.reading(run) as (session, record):
+        options = options_of(session, services.runs, record)
         if not kinds:
             return options
-        found = read_kinds(session, find_run(session, run), services.settings.data)
-        return options.model_copy(update={"kinds": found})
+        return options.model_copy(update={"kinds": read_kinds(session, record, services.settings.data)})
 
 
 @router.post("/runs/{run}/routing", response_model=bodies.RoutingResponse)

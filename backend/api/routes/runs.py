@@ -40,8 +40,8 @@ def runs(services: ServicesDep) -> RunList:
 @router.get("/runs/{run}")
 def run(run: RunName, services: ServicesDep) -> RunDetail:
     """One run with its settings and all its metrics."""
-    with reading(services.database) as session:
-        return queries.run_detail(session, run, services.runs.is_training)
+    with services.reading(run) as (session, record):
+        return queries.run_detail(session, record, services.runs.is_training)
 
 
 @router.get("/runs/{run}/events", **streams(MetricPoint | StatusChange))

@@ -21,7 +21,7 @@ from mxd.backend.database.engine import reading
 from mxd.backend.errors import RunNotFoundError
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import JobContext, cancel_on_disconnect, in_steps
-from mxd.backend.queries.runs import aware, find_run, units_of
+from mxd.backend.queries.runs import aware, units_of
 from mxd.backend.schemas import steering as bodies
 from mxd.backend.schemas.base import json_response
 from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts
@@ -180,8 +180,7 @@ SessionId = Annotated[str, Path(max_length=32, pattern="^[a-z0-9]+$", descriptio
 @router.get("/runs/{run}/sessions")
 def list_sessions(run: RunName, services: ServicesDep) -> bodies.SessionList:
     """Saved sessions of a run, newest first."""
-    with reading(services.database) as session:
-        find_run(session, run)
+    with services.reading(run) as (session, _):
         read = ((record, _saved(record)) for record in notes.sessions_of(session, run))
         sessions = tuple(bodies.SessionSummary(**_fields(record, saved)) for record, saved in read if saved)
     return bodies.SessionList(sessions=sessions)
