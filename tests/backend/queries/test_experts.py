@@ -36,16 +36,16 @@ ALL_ORDERS = list(product(SORTS, ORDERS))
 STORED_ORDERS = [(sort, order) for sort, order in ALL_ORDERS if sort != "recurrence"]
 
 
-def all_pages(client: TestClient, **query: Any) -> list[dict[str, Any]]:
-    """Every expert of every page, in the order that they came."""
+def all_pages(client: TestClient, path: str = "/api/runs/first/experts", **query: Any) -> list[dict[str, Any]]:
+    """Every expert or example of every page, in the order that they came."""
     rows: list[dict[str, Any]] = []
     cursor = None
     while True:
-        page = client.get("/api/runs/first/experts", params={**query, **({"cursor": cursor} if cursor else {})}).json()
-        rows += page["experts"]
+        page = client.get(path, params={**query, **({"cursor": cursor} if cursor else {})}).json()
+        rows += page[path.rpartition("/")[2]]
         cursor = page["next_cursor"]
         if cursor is None:
-            assert page["matching"] == len(rows)
+            assert "examples" in page or page["matching"] == len(rows)
             return rows
 
 
@@ -284,24 +284,13 @@ def test_a_deleted_index_is_removed_from_the_cache(own: Engine, own_client: Test
         assert own_client.get(path).json()["error"]["code"] == "no-index", path
 
 
-def all_contexts(client: TestClient, **query: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    cursor = None
-    while True:
-        page = client.get(PATH, params={**query, **({"cursor": cursor} if cursor else {})}).json()
-        found += page["examples"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return found
-
-
 @pytest.mark.parametrize("limit", [1, 2, 3, PER_EXPERT, 100])
 def test_pages_contain_all_examples_in_order_with_the_tokens_of_their_sequences(client: TestClient, limit: int) -> None:
-    found = all_contexts(client, limit=limit)
+    found = all_pages(client, PATH, limit=limit)
     places = [(context["bin"], context["rank"]) for context in found]
     assert places == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
-    assert all_contexts(client, bin=1, limit=limit) == found[4:]
-    assert all_contexts(client, bin=2) == []
+    assert all_pages(client, PATH, bin=1, limit=limit) == found[4:]
+    assert all_pages(client, PATH, bin=2) == []
     for context in found:
         sentence = SENTENCES[context["sequence"]]
         assert context["token_ids"] == byte_tokenizer()(sentence)["input_ids"][:16]
