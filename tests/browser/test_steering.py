@@ -377,6 +377,9 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     expect(sweep.get_by_role("row").nth(2).get_by_role("cell")).to_have_count(6)
     stop.click()
     expect(sweep.get_by_role("row").nth(1).get_by_role("cell")).to_have_count(5)  # without an effect, no side effects
+    cells = [row.get_by_role("button"), row.get_by_role("cell").first]
+    tops = [box["y"] for cell in cells if (box := cell.bounding_box()) is not None]
+    assert len(tops) == 2 and abs(tops[0] - tops[1]) < 2, "a strength is beside the first line of its text"
     steered = row.get_by_role("cell").first.inner_text()
     sweep.get_by_role("radio", name="Control").click()
     expect(row.get_by_role("cell").first).not_to_have_text(steered)

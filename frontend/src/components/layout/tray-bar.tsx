@@ -90,7 +90,7 @@ export function TrayBar() {
       {open && count > 0 && <OpenTray tray={tray} onClose={() => setOpen(false)} />}
       <button
         type="button"
-        className="tray-name"
+        className="row tray-name"
         aria-expanded={open}
         disabled={count === 0}
         onClick={() => setOpen(!open)}
@@ -99,7 +99,7 @@ export function TrayBar() {
         {count > 0 && <Icon name={open ? "chevronDown" : "chevronUp"} />}
       </button>
       {count === 0 && (
-        <span className="dim tray-hint">
+        <span className="dim row tray-hint">
           Add experts with <Icon name="plus" /> on any page
         </span>
       )}

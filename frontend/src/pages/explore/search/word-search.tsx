@@ -161,7 +161,7 @@ function Results({ run, params, setParams }: WordSearchProps) {
       </div>
       <div role="region" aria-label="Matching experts" aria-busy={isWaiting}>
         <PaneHead
-          title={isWaiting ? "Experts" : formatPlural(hits.length, "expert")}
+          title={formatPlural(hits.length, "expert") + (isWaiting ? " so far" : "")}
           note={isFull ? `the best ${MAX_HITS} of a layer at most` : undefined}
           wrap
         >

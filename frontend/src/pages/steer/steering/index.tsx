@@ -281,7 +281,9 @@ function Steering({ run, view, textsRef }: SteeringProps) {
   const text = usePromptText(params, routed);
   const linkTo = usePromptedLink();
   const [price = null] = state.streamProps.costs.prices;
+  const session = useQuery(sessionQuery(params.session)).data;
   const found = findings(generation, state.streamProps.control, price);
+  if (session !== undefined && !state.isChanged) found.unshift(`Session “${session.name}”.`);
   useShare(run.name, texts && (() => ({ kind: "steering", request: state.request, ...texts, findings: found })));
   useEffect(() => {
     textsRef.current = texts;

@@ -38,7 +38,7 @@ function PromptTokens({ tokens, params: { at: chosen }, setParams }: TokensProps
   const all = tokens.flatMap((token, position) => (token.start ? [] : [position]));
   return (
     <div className="prompt-tokens">
-      <div role="group" aria-label="Prompt tokens to edit">
+      <div className="row wrap" role="group" aria-label="Prompt tokens to edit">
         {tokens.map((token, position) => (
           <button
             key={position}
@@ -157,7 +157,7 @@ function Scope(props: TokensProps) {
   const { params, setParams } = props;
   return (
     <CollapsibleSection title="Scope of edits" summary={describeScope(params)}>
-      <div className="scope">
+      <div className="row wrap">
         <SegmentedControl
           label="Tokens to edit"
           value={params.scope}

@@ -79,7 +79,7 @@ export function FindPane({ run, params, setParams, prompt, commit, suggested = "
   return (
     <section className="find" aria-label="Search by effect">
       <form
-        className="find-form"
+        className="row wrap find-form"
         onSubmit={(event) => {
           event.preventDefault();
           setAsked(true);
@@ -89,7 +89,7 @@ export function FindPane({ run, params, setParams, prompt, commit, suggested = "
         }}
       >
         {FIELDS.map(({ name, label, placeholder }) => (
-          <label key={name} title="What should follow the prompt. Separate alternatives by |.">
+          <label key={name} className="row" title="What should follow the prompt. Separate alternatives by |.">
             {label}
             <input
               className="field"
