@@ -39,10 +39,6 @@ export function distinctWords<T extends { readonly text: string }>(tokens: reado
 /** Whether a token is a word by itself, and no part of a word or of a character. */
 export const isWholeWord = (text: string) => /^ (\p{L}{2,}|[AIa])$/u.test(text);
 
-/** The whole words before the fragments. */
-export const wordsFirst = (tokens: ExpertEffect["promoted"]): ExpertEffect["promoted"] =>
-  tokens.toSorted((a, b) => Number(isWholeWord(b.text)) - Number(isWholeWord(a.text)));
-
 /** Tokens that an expert promotes, each with the change of its logit. */
 export const Promoted = ({ tokens }: { readonly tokens: ExpertEffect["promoted"] }) =>
   tokens.map(({ id, text, change }) => (

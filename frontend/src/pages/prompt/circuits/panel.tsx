@@ -10,7 +10,7 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
-import { isWholeWord, Promoted } from "@/components/tokens/token-chip";
+import { Promoted } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
@@ -120,15 +120,12 @@ function Examples({ run, expert }: { readonly run: string; readonly expert: numb
 
 type FactsProps = Pick<PanelProps, "response" | "check" | "text" | "index"> & { readonly node: CircuitNode };
 
-/** The words among the tokens that an expert promotes most on its token, requested after the check. */
+/** The tokens that an expert promotes most on its token, requested after the check. */
 function Writes({ response: { graph }, check, text, node: { run, position, expert } }: FactsProps) {
   const isRead = check !== null && position < graph.prompt_tokens;
   const { data } = useQuery(directEffectsQuery(run ?? "", text, isRead ? position : null));
   const promoted = data?.experts.find((effect) => effect.expert === expert)?.promoted;
-  const words = promoted?.filter((token) => isWholeWord(token.text)) ?? [];
-  if (words.length === 0)
-    return <span className="dim">{promoted === undefined ? "…" : "no whole word among its strongest tokens"}</span>;
-  return <Promoted tokens={words.slice(0, WRITTEN)} />;
+  return promoted === undefined ? "…" : <Promoted tokens={promoted.slice(0, WRITTEN)} />;
 }
 
 /** What an expert fires on and writes, and its effects on the target. */

@@ -31,7 +31,7 @@ const DEBOUNCE_MS = 250;
 
 function Length({ response, isFetching }: { readonly response?: RoutingResponse | undefined; isFetching: boolean }) {
   // Its place is there from the beginning.
-  if (response === undefined) return <span className="length">{isFetching && "…"}</span>;
+  if (response === undefined) return <span className="length">{isFetching ? "…" : "\u200b"}</span>;
   const startTokens = response.tokens.filter((token) => token.start).length;
   return (
     <span className="length" aria-live="polite" data-busy={isFetching || undefined}>

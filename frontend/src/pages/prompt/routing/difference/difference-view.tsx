@@ -13,7 +13,7 @@ import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { MoreRows } from "@/pages/prompt/routing/foot";
 import { RowHead } from "@/pages/prompt/routing/heat-map/heat-map";
@@ -23,7 +23,6 @@ import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import {
   alignRoutings,
   changedWords,
-  CLEAR_SHARE,
   type DifferenceRow,
   differenceRows,
   firstDifference,
@@ -123,28 +122,24 @@ const MAX_WORDS = 3;
 function Finding({ run, rows, pairs }: FindingProps) {
   const count = `${formatPlural(rows.length, "expert")} of layer ${run.layer} ${rows.length === 1 ? "differs" : "differ"}.`;
   const whole = [-1, 1].flatMap((side) => rows.find(({ change }) => change * side > 0) ?? []);
-  const told = whole.map((row) => ({ row, value: row.change, share: null }));
+  const told = whole.map((row) => ({ row, value: row.change }));
   const words = pairs === null ? [{ a: "First text", b: "second text", told }] : changedWords(pairs, rows);
-  const isIndexed = rows.some(({ info }) => info?.max_activation != null);
-  const unclear = isIndexed && `None differs by ${100 * CLEAR_SHARE} % of its largest activation or more.`;
   return (
     <div className="finding" role="status">
       <p>
-        <b>{count}</b>{" "}
-        {rows.length === 0 ? "Both texts activate the same experts equally strongly." : words.length === 0 && unclear}
-        {pairs !== null && words.length > 0 && "The clearest, relative to an expert’s largest activation:"}
+        <b>{count}</b> {rows.length === 0 && "Both texts activate the same experts equally strongly."}
+        {pairs !== null && words.length > 0 && "At each changed word, by difference × rarity:"}
       </p>
       {rows.length > 0 &&
         words.slice(0, MAX_WORDS).map(({ a, b, told: experts }, i) => (
           <p key={i}>
             <span className="mono down">{a || "nothing"}</span> → <span className="mono up">{b || "nothing"}</span>:{" "}
-            {experts.map(({ row, value, share }, order) => (
+            {experts.map(({ row, value }, order) => (
               <Fragment key={row.expert}>
                 {order > 0 && ", "}
                 {value < 0 ? "less" : "more"}{" "}
                 <FoundExpert info={row.info} expert={row.expert}>
                   {formatSigned(value, 1)}
-                  {share !== null && `, ${formatPercent(share, 0)} %`}
                 </FoundExpert>
               </Fragment>
             ))}

@@ -57,21 +57,20 @@ describe("the difference between two routings", () => {
     expect(second?.change).toBe(0);
   });
 
-  it("names the clearest difference of each changed word, relative to the expert's largest activation", () => {
-    const told = (max: number, label: string | null = null) => {
-      const info = { label: null, automatic: null, max_activation: 4 };
-      const experts = { 7: info, 8: { ...info, label, max_activation: max } } as unknown as typeof A.experts;
+  it("names the first expert of each changed word in the order of the table, or one with half the score and a label", () => {
+    const told = (density: number, label: string | null = null) => {
+      const info = { label: null, automatic: null, density: 0.25 };
+      const experts = { 7: info, 8: { ...info, label, density } } as unknown as typeof A.experts;
       const longer = alignRoutings(A, routing([token(1, [[7, 4]]), token(3, [])]));
       return changedWords(longer, differenceRows(longer, experts, "aligned")).map(({ a, b, told }) => [
         ...[a, b],
-        ...told.map(({ row, value, share }) => [row.expert, value, share]),
+        ...told.map(({ row, value, score }) => [row.expert, value, score]),
       ]);
     };
-    expect(told(8)).toEqual([["t2", "t3", [7, -2, 0.5]]]);
-    expect(told(1.25)).toEqual([["t2", "t3", [8, -1, 0.8]]]);
-    expect(told(4, "mine")).toEqual([["t2", "t3", [8, -1, 0.25]]]); // half as clear, with a label
-    expect(told(5, "mine")).toEqual([["t2", "t3", [7, -2, 0.5]]]);
-    expect(changedWords(pairs, differenceRows(pairs, A.experts, "aligned"))).toEqual([]); // without an index
+    expect(told(0.125)).toEqual([["t2", "t3", [7, -2, 4]]]);
+    expect(told(1 / 32)).toEqual([["t2", "t3", [8, -1, 5]]]);
+    expect(told(0.25, "mine")).toEqual([["t2", "t3", [8, -1, 2]]]);
+    expect(told(0.5, "mine")).toEqual([["t2", "t3", [7, -2, 4]]]);
   });
 
   it("is empty for identical texts", () => {

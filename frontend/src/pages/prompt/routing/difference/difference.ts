@@ -137,37 +137,33 @@ interface ChangedExpert {
   readonly row: DifferenceRow;
   /** As in the table. */
   readonly value: number;
-  /** Its size relative to the expert's largest activation in the index. */
-  readonly share: number;
+  /** Its size × rarity, as in the table. */
+  readonly score: number;
 }
 
-/** Neighbouring tokens that differ, as text, and the experts that one text activates clearly more than the other. */
+/** Neighbouring tokens that differ, as text, and the experts that one text activates more than the other, by score. */
 interface ChangedWords {
   readonly a: string;
   readonly b: string;
-  /** The clearest first. */
   readonly told: readonly ChangedExpert[];
 }
 
-/** The smallest share of a clear difference. */
-export const CLEAR_SHARE = 0.25;
-
 const textOf = (pairs: readonly TokenPair[], side: "a" | "b") => pairs.map((pair) => pair[side]?.text ?? "").join("");
 
-/** Of the clear differences of one sign, that with the largest share, or half of it and a clear label. */
+/** Of the differences of one sign, that with the largest score, or half of it and a clear label. */
 function tellingOf(rows: readonly DifferenceRow[], columns: readonly number[], sign: 1 | -1) {
   const found = rows
     .map((row): ChangedExpert => {
       const value = sign * Math.max(0, ...columns.map((column) => sign * (row.cells.get(column) ?? 0)));
-      return { row, value, share: Math.abs(value) / (row.info?.max_activation ?? Infinity) };
+      return { row, value, score: Math.abs(value) * rarityOf(row.info) };
     })
-    .filter(({ share }) => share >= CLEAR_SHARE)
-    .sort((a, b) => b.share - a.share);
-  const least = (found[0]?.share ?? 0) / 2;
-  return found.find(({ row, share }) => share >= least && trustOf(row.info) > 0) ?? found[0];
+    .filter(({ score }) => score > 0)
+    .sort((a, b) => b.score - a.score);
+  const least = (found[0]?.score ?? 0) / 2;
+  return found.find(({ row, score }) => score >= least && trustOf(row.info) > 0) ?? found[0];
 }
 
-/** Each stretch of tokens that differ in which an expert differs clearly, the clearest first. */
+/** Each stretch of tokens that differ, by the largest score. */
 export function changedWords(pairs: readonly TokenPair[], rows: readonly DifferenceRow[]): readonly ChangedWords[] {
   const stretches: number[][] = [];
   pairs.forEach(({ a, b }, index) => {
@@ -183,10 +179,10 @@ export function changedWords(pairs: readonly TokenPair[], rows: readonly Differe
       b: textOf(differing, "b").trim(),
       told: ([-1, 1] as const)
         .flatMap((sign) => tellingOf(rows, columns, sign) ?? [])
-        .toSorted((x, y) => y.share - x.share),
+        .toSorted((x, y) => y.score - x.score),
     };
   });
-  const size = ({ told: [first] }: ChangedWords) => first?.share ?? 0;
+  const size = ({ told: [first] }: ChangedWords) => first?.score ?? 0;
   return words.filter(({ told }) => told.length > 0).toSorted((x, y) => size(y) - size(x));
 }
 

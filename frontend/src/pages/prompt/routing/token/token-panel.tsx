@@ -17,7 +17,7 @@ import { ActivationCell, ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
 import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
-import { Promoted, TokenChip, wordsFirst } from "@/components/tokens/token-chip";
+import { Promoted, TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatShare, formatSigned } from "@/lib/text/format";
@@ -149,7 +149,7 @@ export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false
       <PlusButton expert={expert} run={run} />
       {effect !== undefined && (
         <div className="chips">
-          → <Promoted tokens={wordsFirst(effect.promoted).slice(0, MAX_PROMOTED)} />
+          → <Promoted tokens={effect.promoted.slice(0, MAX_PROMOTED)} />
         </div>
       )}
     </li>

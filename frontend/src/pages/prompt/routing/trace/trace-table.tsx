@@ -5,7 +5,7 @@ import { type CSSProperties, type RefObject, useEffect, useMemo, useRef, useStat
 
 import { directEffectsQuery } from "@/api/queries";
 import { hideTip, showTip } from "@/components/tokens/tip-layer";
-import { Promoted, wordsFirst } from "@/components/tokens/token-chip";
+import { Promoted } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useWidth } from "@/hooks/use-size";
 import { sequentialStep } from "@/lib/scales/colour-scale";
@@ -51,7 +51,7 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
       <CellTip row={row} column={column} />
       <div className="row wrap">
         <span className="dim">Writes</span>
-        {effect === undefined ? "…" : <Promoted tokens={wordsFirst(effect.promoted).slice(0, MAX_WRITTEN)} />}
+        {effect === undefined ? "…" : <Promoted tokens={effect.promoted.slice(0, MAX_WRITTEN)} />}
       </div>
     </>
   );

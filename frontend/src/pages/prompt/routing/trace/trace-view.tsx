@@ -323,8 +323,9 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           <span>
             Upper edge: <Term id="next_effect">effect on the next token</Term>
           </span>
-          <span className="grow" />
-          <Filters params={params} setParams={setParams} />
+          <span className="row filters">
+            <Filters params={params} setParams={setParams} />
+          </span>
         </div>
         <TraceTable
           prompt={params.prompt}
