@@ -21,7 +21,7 @@ import { effectText, expertInfo, nodeName, tokenText } from "./circuit";
 const EXAMPLES = 3;
 /** Edges of each direction before the others are asked for. */
 const EDGES = 5;
-const WRITTEN = 4;
+const WRITTEN = 2;
 
 interface PanelProps {
   readonly response: CircuitResponse;
