@@ -64,6 +64,7 @@ def test_a_typed_prompt_draws_the_map_which_pointing_previews_and_keys_walk(rout
     expect(lock).to_have_attribute("aria-pressed", "false")
     lock.click()
     expect(routing).to_have_url(re.compile(r"[?&]lock=3\b"))
+    expect(lock).to_have_attribute("aria-pressed", "true")  # drawn with the rows, after the address has changed
     assert all(row.get_by_role("cell").nth(2).inner_text() for row in rows.all()[1:17])
     scores = [float(row.get_by_role("cell").last.inner_text()) for row in rows.all()[1:17]]
     assert scores == sorted(scores, reverse=True)
