@@ -150,21 +150,30 @@ def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total
 
 
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
+SHIFT = 0.006
+"""Distance of lines at one K, as a share of the range of K."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
 def loss_frontier(session: Session, run: RunRecord) -> Figure:
     """Loss increase over K, one line per run of the MLP; hollow points keep fewer experts than the run's training."""
     _, lines = frontier_of(session, run)
+    points = [point for _, line in lines for point in line.points]
+    ks = sorted({k_of(point) for point in points})
+    decades = math.log10(ks[-1] / ks[0]) or 1
     traces = []
-    for (name, line), symbol, dash in zip(lines, SYMBOLS * len(lines), DASHES * len(lines), strict=False):
+    for i, ((name, line), symbol, dash) in enumerate(
+        zip(lines, SYMBOLS * len(lines), DASHES * len(lines), strict=False)
+    ):
+        # Points of one K are beside one another, so that no interval hides another.
+        shift = 10 ** (SHIFT * decades * (i - (len(lines) - 1) / 2))
         losses = [point.loss_increase for point in line.points]
         pairs = [(k_of(point), trained_k_of(point)) for point in line.points]
         trace = go.Scatter(
-            x=[k for k, _ in pairs],
+            x=[k * shift for k, _ in pairs],
             y=[loss.value for loss in losses],
             error_y=error_bars((loss.value, loss.low, loss.high) for loss in losses),
-            customdata=[point.records[0].result["run"] for point in line.points],
+            customdata=[(point.records[0].result["run"], k_of(point)) for point in line.points],
             text=[
                 f"K {k}{'' if k == trained_k else f', trained at {trained_k}'}, "
                 f"{point.records[0].result['parameters']:,} parameters"
@@ -179,10 +188,8 @@ def loss_frontier(session: Session, run: RunRecord) -> Figure:
         )
         traces.append(trace)
     figure = go.Figure(traces)
-    points = [point for _, line in lines for point in line.points]
-    ks = sorted({k_of(point) for point in points})
     figure.update_layout(
-        meta={"columns": {"series": "run", "point": [], "label": "point", "x": "K", "y": "loss increase, nats"}}
+        meta={"columns": {"series": "run", "point": ["", "K"], "label": "point", "x": "", "y": "loss increase, nats"}}
     )
     figure.update_xaxes(
         type="log",

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.report_text import (
     Format,
-    beyond,
     cell,
+    footnotes,
     in_unit,
     in_units,
     last_part,
@@ -22,6 +22,7 @@ from mxd.backend.queries.report_text import (
     plural,
     run_page,
     span,
+    starred,
     unit_name,
 )
 from mxd.backend.schemas.runs import Cell, Head, ReportWarning, Row, Section, SectionFigure, Table
@@ -205,6 +206,7 @@ def faithfulness_sections(session: Session, run: RunRecord, bits: int | None) ->
     records, units = _newest_by_text(session, run), unit_name(run.method)
     metrics, figures = _not_evaluated("faithfulness", "", run), list[SectionFigure]()
     if records:
+        table = _facts(session, run, records, bits, "faithfulness", "Faithfulness")
         metrics = Section(
             key="faithfulness",
             title="",
@@ -212,7 +214,8 @@ def faithfulness_sections(session: Session, run: RunRecord, bits: int | None) ->
                 f"{sample(records[0])}. {_others(session, run, records[0])[0]}95 % intervals: losses resample "
                 "sequences, continuations count prompts (Wilson); none covers training seeds.",
             ),
-            tables=(_facts(session, run, records, bits, "faithfulness", "Faithfulness"),),
+            tables=(table,),
+            notes=footnotes(table),
         )
         load = f"at x, the least used x of the {units} have y of all activations"
         densities = f"{run.num_experts:,} {units} on the evaluated text"
@@ -255,7 +258,7 @@ def _facts(
         found = [metric.measured(result(other)) for other in others[record.text]]
         values = [each["value"] for each in found if each is not None and each["value"] is not None]
         note = f"others {span(min(values), max(values), form)}" if values else metric.norm
-        return cell(measured, form, note="; ".join(filter(None, (beyond(metric.key, measured), note))))
+        return starred(metric.key, cell(measured, form, note=note))
 
     newest, others = result(records[0]), {record.text: _others(session, run, record)[1] for record in records}
     return Table(
@@ -422,6 +425,7 @@ def frontier_section(session: Session, run: RunRecord) -> Section:
         ),
         tables=(table,),
         notes=(
+            *footnotes(table),
             "95 % intervals, bootstrap over sequences, and over seeds where a point has several. Differences are "
             "paired by sequence and not corrected for the number of K.",
             "Runs that were trained at a small K usually lose less at it than hollow points. Compare losses with care "
@@ -460,7 +464,7 @@ def _point(name: str, point: SeedGroup, own: SeedGroup | None) -> Row:
         + (f", {len(point.records)} seeds" if len(point.records) > 1 else ""),
         href=run_page(point.records[0].result["run"]),
         cells=tuple(
-            None if interval is None else cell(asdict(interval), form, note=beyond(key, asdict(interval)))
+            None if interval is None else starred(key, cell(asdict(interval), form))
             for key, (interval, form) in ((head.key, measures[head.key]) for head in MEASURES)
         ),
     )

@@ -244,7 +244,7 @@ class Verdict(NamedTuple):
     """The answers to all questions."""
 
     sentence: str
-    """Names wins and losses; empty if nothing was measured on two of them."""
+    """Compares the losses; empty without a paired difference."""
     table: Table | None
     missing: tuple[str, ...]
     """Questions without an answer."""
@@ -276,12 +276,22 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
         title=f"{own.name} minus each neighbour",
         corner=f"{method_title(own.method)} minus …",
         columns=tuple(
-            Head(key=name, title=title, href=run_page(name) if name in runs else None) for name, title in titles.items()
+            Head(
+                key=name,
+                title=title,
+                detail=_counts([question.outcome(found[name]) for question, found in answers.items() if name in found]),
+                href=run_page(name) if name in runs else None,
+            )
+            for name, title in titles.items()
         ),
         rows=rows,
         axis=None,
     )
-    return Verdict(_sentence(answers, titles), table, missing)
+    return Verdict(_of_losses(own.name, answers[NEXT_TOKEN_LOSS], titles), table, missing)
+
+
+def _counts(outcomes: Sequence[Outcome]) -> str:
+    return f"{outcomes.count('win')} won, {outcomes.count('lose')} lost, {outcomes.count('tie')} tied"
 
 
 def _methods(runs: Sequence[RunRecord]) -> dict[str, str]:
@@ -311,27 +321,29 @@ def _in_words(name: str, title: str) -> str:
     return name if name == title else f"the {title}"
 
 
-SIDES = {"lose": "above", "tie": "level with", "win": "below"}
+SIDES: Mapping[Outcome, str] = {"lose": "above", "tie": "level with", "win": "below"}
 NAMED = 3
 """Runs that a sentence on losses names; if there are more, it counts them."""
 
 
-def _of_losses(found: Differences, titles: Mapping[str, str]) -> str:
-    """Return ``0.0115 nats above the transcoder's and level with b's``; empty without differences."""
+def _of_losses(subject: str, found: Differences, titles: Mapping[str, str]) -> str:
+    """Return ``own is behind: its loss is 0.0115 nats above the transcoder’s …``; empty without differences."""
+    if not found:
+        return ""
     largest_first = sorted(found.items(), key=lambda item: -item[1].value)
-    sides = {name: SIDES[NEXT_TOKEN_LOSS.outcome(difference)] for name, difference in largest_first}
-    if len(found) > NAMED:
-        counts = Counter(sides.values())
-        return listed(
-            [f"{side} that of {plural(counts[side], 'other run')}" for side in SIDES.values() if counts[side]]
-        )
-    return listed(
-        [
-            f"{'' if side == SIDES['tie'] else f'{abs(found[name].value):.4f} nats '}{side} "
+    outcomes = {name: NEXT_TOKEN_LOSS.outcome(difference) for name, difference in largest_first}
+    counts = Counter(outcomes.values())
+    clauses = (
+        [f"{side} that of {plural(counts[outcome], 'other run')}" for outcome, side in SIDES.items() if counts[outcome]]
+        if len(found) > NAMED
+        else [
+            f"{'' if outcome == 'tie' else f'{abs(found[name].value):.4f} nats '}{SIDES[outcome]} "
             f"{_in_words(name, titles[name])}’s"
-            for name, side in sides.items()
+            for name, outcome in outcomes.items()
         ]
     )
+    judged = " is behind: its" if counts.keys() == {"lose"} else " is ahead: its" if counts.keys() == {"win"} else "’s"
+    return f"{subject}{judged} loss is {listed(clauses)} (paired by sequence, 95 %)."
 
 
 def loss_sentences(session: Session) -> tuple[str, ...]:
@@ -346,31 +358,7 @@ def loss_sentences(session: Session) -> tuple[str, ...]:
         if not found:
             continue
         titles = _methods((own, *others))
-        outcomes = {NEXT_TOKEN_LOSS.outcome(difference) for difference in found.values()}
-        judged = " is behind: its" if outcomes == {"lose"} else " is ahead: its" if outcomes == {"win"} else "’s"
         of_model = f" of {display_name(model)}" if len({model for model, _ in mlps}) > 1 else ""
-        sentences.append(
-            f"In layer {layer}{of_model}, {_in_words(own.name, titles[own.name])}{judged} loss is "
-            f"{_of_losses(found, titles)} (paired by sequence, 95 %)."
-        )
+        subject = f"In layer {layer}{of_model}, {_in_words(own.name, titles[own.name])}"
+        sentences.append(_of_losses(subject, found, titles))
     return tuple(sentences)
-
-
-def _sentence(answers: Mapping[Question, Differences], titles: Mapping[str, str]) -> str:
-    """Compare the losses, then count wins and losses against each rival. A random gate is a control, so that it is
-    left out."""
-    clauses, has_ties = [], False
-    losses_said = _of_losses(answers.get(NEXT_TOKEN_LOSS, {}), titles)
-    for name, title in titles.items():
-        outcomes = [question.outcome(found[name]) for question, found in answers.items() if name in found]
-        wins, losses, count = outcomes.count("win"), outcomes.count("lose"), len(outcomes)
-        if title == BASELINES["random gate"]:
-            continue
-        has_ties |= 0 < wins + losses < count
-        rival = _in_words(name, title)
-        said = f"wins {wins} and loses {losses} of {plural(count, 'comparison')} with {rival}"
-        clauses.append(said if wins or losses else f"ties all {plural(count, 'comparison')} with {rival}")
-    if not clauses:
-        return ""
-    counted = f"It {'; it '.join(clauses)}." + " The rest of these are ties." * has_ties
-    return f"Its loss is {losses_said}. {counted}" if losses_said else counted

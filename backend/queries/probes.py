@@ -17,6 +17,7 @@ from mxd.backend.schemas.runs import Cell, Head, Row, Section, SectionFigure, Ta
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
 from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.evaluation.evaluation_metrics import Measured
+from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord
 from mxd.trainer.utils.bootstrap import NORMAL_97_5
 from mxd.trainer.utils.display import fixed, signed
@@ -284,7 +285,8 @@ def benchmark_sections(session: Session, run: RunRecord, data: Path) -> tuple[Se
         found = differences.get((name, units))
         if found is None:
             return None
-        return cell(asdict(found.mean), partial(signed, digits=3), note=f"higher on {found.better} of {datasets}")
+        note = f"higher on {found.better} of {datasets}".replace(" ", "\N{NO-BREAK SPACE}")
+        return cell(asdict(found.mean), partial(signed, digits=3), note=note)
 
     def score(name: str, units: int) -> Cell | None:
         found = scores.get((name, units))
@@ -310,7 +312,7 @@ def _benchmark_notes(benchmark: Benchmark, runs: Sequence[RunRecord]) -> tuple[s
         "an L1 penalty to them. Its [ROC-AUC](/glossary#roc_auc) is measured on test texts. Here: "
         f"{plural(len(benchmark.datasets), 'data set')} with {number_range(benchmark.training_texts)} training and "
         f"{number_range(benchmark.test_texts)} test texts each, seeds {seeds}, last token of at most "
-        f"{settings.tokens:,} tokens, language model {last_part(settings.language_model)}.{selected}",
+        f"{settings.tokens:,} tokens, language model {display_name(settings.language_model)}.{selected}",
         "95 % intervals are bootstrapped over data sets, and not corrected for the number of comparisons. Differences "
         "are paired by data set.",
         f"{plural(len(benchmark.datasets), 'data set')}: {', '.join(benchmark.datasets)}.",

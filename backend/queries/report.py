@@ -31,14 +31,15 @@ from mxd.backend.queries.outcomes import (
 )
 from mxd.backend.queries.probes import benchmark_sections, probing_sections, stored_benchmark
 from mxd.backend.queries.report_text import (
-    beyond,
     cell,
+    footnotes,
     in_unit,
     method_title,
     page,
     plural,
     rounded,
     run_page,
+    starred,
     unit_name,
 )
 from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, SectionFigure, Table
@@ -59,7 +60,8 @@ EQUAL_WITHIN = 0.01
 TIES = "A tie: the 95 % interval contains zero."
 COUNTED = (
     "Loss, KL divergence and the errors depend on one another, so the counts are no independent votes. Metrics that "
-    "say nearly the same as one of these rows, such as top-1 agreement, are only under Faithfulness."
+    "say nearly the same as one of these rows, such as top-1 agreement, are only under Faithfulness. Normalised MSE "
+    "averages relative errors over tokens, so it need not agree with variance explained."
 )
 
 
@@ -82,7 +84,10 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
         key="verdict",
         title="",
         verdict=_sentence(run, compared, verdict.sentence),
-        intro=(*(() if others else _other_layers(session, run)), *_conditions(compared)),
+        intro=(
+            *(filter(None, [_recovered(compared[0])]) if others else _other_layers(session, run)),
+            *_conditions(compared),
+        ),
         tables=(verdict.table,) if verdict.table else (),
         notes=(*((TIES, COUNTED) if verdict.table else ()), *_not_compared(compared, verdict.missing)),
         commands=() if is_evaluated else (evaluate_command(run),),
@@ -90,8 +95,9 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
     if not compared:
         return questions, Section(key="metrics", title="")
     mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
-    notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.",)
-    return questions, Section(key="metrics", title="Metrics", tables=(_table(compared),), notes=notes)
+    table = _table(compared)
+    notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.", *footnotes(table))
+    return questions, Section(key="metrics", title="Metrics", tables=(table,), notes=notes)
 
 
 def _not_compared(compared: Sequence[Compared], missing: Sequence[str]) -> tuple[str, ...]:
@@ -105,11 +111,9 @@ def _not_compared(compared: Sequence[Compared], missing: Sequence[str]) -> tuple
 def _sentence(run: RunRecord, compared: Sequence[Compared], verdict: str) -> str:
     if not compared:
         return "No run of this layer has been evaluated yet."
-    is_alone = len(compared) == 1
-    recovered = _recovered(compared[0], is_alone)
-    if is_alone:
-        return f"{recovered}It is the only evaluated run of layer {run.layer}."
-    return f"{recovered}{verdict or 'No two runs of this layer were measured on the same text.'}"
+    if len(compared) == 1:
+        return f"{_recovered(compared[0], is_alone=True)} It is the only evaluated run of layer {run.layer}.".lstrip()
+    return verdict or "No two runs of this layer were measured on the same text."
 
 
 def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
@@ -137,7 +141,7 @@ def _table(compared: Sequence[Compared]) -> Table:
             detail=str(metric.description) + arrow(metric.better),
             term=metric.term,
             cells=tuple(
-                cell(measured, form, is_best=one is best, note=beyond(metric.key, measured))
+                starred(metric.key, cell(measured, form, is_best=one is best))
                 for one in compared
                 for measured in [one.metrics.get(metric.key)]
             ),
@@ -164,7 +168,7 @@ def _best(compared: Sequence[Compared], metric: Metric) -> Compared | None:
     return best if apart else None
 
 
-def _recovered(own: Compared, is_alone: bool) -> str:
+def _recovered(own: Compared, *, is_alone: bool = False) -> str:
     """A sentence on the share of the loss that a run recovers, with what that means if it is the only run."""
     share = cell(own.metrics.get(RECOVERED), in_unit("share"))
     if share is None:  # if it was not measured
@@ -174,7 +178,7 @@ def _recovered(own: Compared, is_alone: bool) -> str:
     half = LIMITS[RECOVERED]
     part = "most" if low > half else "less than half" if high < half else "about half"
     judged = f" replaces {part} of what the MLP does: it" if is_alone else ""
-    return f"{own.run.name}{judged} recovers {share.text}{interval} of the loss that mean-ablating the MLP costs. "
+    return f"{own.run.name}{judged} recovers {share.text}{interval} of the loss that mean-ablating the MLP costs."
 
 
 def _conditions(compared: Sequence[Compared]) -> tuple[str, ...]:

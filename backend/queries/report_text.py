@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlencode
 
-from mxd.backend.schemas.runs import Cell
+from mxd.backend.schemas.runs import Cell, Table
 from mxd.trainer.evaluation.evaluation_metrics import MetricUnit
 from mxd.trainer.utils.display import fixed
 
@@ -46,10 +46,18 @@ def cell(
     return Cell(value=value, low=low, high=high, text=form(value), interval=interval, is_best=is_best, note=note)
 
 
-def beyond(key: str, measured: Mapping[str, float | None] | None) -> str:
-    """Return what a routing share above 100 % means; empty for other values."""
-    is_beyond = key in ("routing_share", "strict_routing_share") and ((measured or {}).get("value") or 0) > 1
-    return "worse than the MLP’s mean output" if is_beyond else ""
+BEYOND = "* Above 100\N{NO-BREAK SPACE}%: with fixed experts, the layer predicts worse than the MLP’s mean output."
+
+
+def starred(key: str, found: Cell | None) -> Cell | None:
+    """Mark a routing share above 100 %, which ``BEYOND`` explains."""
+    is_beyond = found is not None and key in ("routing_share", "strict_routing_share") and found.value > 1
+    return found.model_copy(update={"text": f"{found.text}*"}) if found is not None and is_beyond else found
+
+
+def footnotes(table: Table) -> tuple[str, ...]:
+    marked = any(one is not None and one.text.endswith("*") for row in table.rows for one in row.cells)
+    return (BEYOND,) if marked else ()
 
 
 def span(low: float, high: float, form: Format) -> str:

@@ -83,7 +83,7 @@ def test_an_unlabelled_expert_is_measured_and_its_label_and_note_persist(page: P
     )
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^tokens “.+”"))
     writes = page.get_by_role("region", name="Writes")
-    expect(writes.get_by_text(re.compile(r"on \d+ of its strongest examples"))).to_be_visible()
+    expect(writes.get_by_text(re.compile(r"[Oo]n \d+ of its strongest examples"))).to_be_visible()
     writes.get_by_role("button", name="Measure this expert").click()
     expect(writes.get_by_text(re.compile(r"mean over \d+ examples of all strengths"))).to_be_visible()
     expect(page.get_by_role("button", name="Add label")).to_be_visible()

@@ -30,7 +30,7 @@ from mxd.backend.queries.commands import commands, fit, train_again_command
 from mxd.backend.queries.evaluations import loss_differences
 from mxd.backend.queries.glossary import glossary
 from mxd.backend.queries.outcomes import COMPARED, MEANS_OVER_EXPERTS, RECOVERED, Compared, Evidence, questions
-from mxd.backend.queries.outcomes import _sentence as sentence_of_answers
+from mxd.backend.queries.outcomes import _of_losses as loss_sentence
 from mxd.backend.queries.probes import roc_auc_interval
 from mxd.backend.queries.report import _sentence, _table
 from mxd.backend.queries.runs import find_run
@@ -203,7 +203,8 @@ def test_metrics_are_beside_those_of_other_runs_and_dead_beside_inactive(copy: C
             "strict_routing_share": 1.234,
         }  # fmt: skip
     beyond = rows(copy.client, "first", "verdict", 1)["strict_routing_share"]["cells"][0]
-    assert (beyond["text"][:5], beyond["note"]) == ("123.4", "worse than the MLP’s mean output")
+    assert beyond["text"] == "123.4\N{NO-BREAK SPACE}%*"
+    assert [note[0] for note in chapter(copy.client, "first", "verdict")[1]["notes"]] == ["L", "*"]
     assert "Others: 2 runs of layer 1 on the same text." in section["intro"][0]
     assert f"({own}\N{NO-BREAK SPACE}%) are inactive: on none of these 320 tokens" in section["intro"][1]
     assert section["intro"][1].endswith(f" 2 ({share}) are dead: active on none of 9,000 indexed tokens.")
@@ -246,7 +247,8 @@ def test_runs_state_paired_differences_of_losses_also_where_intervals_overlap(co
     assert max(one["low"] for one in intervals) < min(one["high"] for one in intervals)
     of_batch = "0.2000 nats above first’s and 0.1000 nats below second’s"
     assert listed["losses"] == [f"In layer 1, the batch topk MxD’s loss is {of_batch} (paired by sequence, 95 %)."]
-    assert f"costs. Its loss is {of_batch}. It " in chapter(copy.client, "batch", "verdict")[0]["verdict"]
+    (verdict, *_) = chapter(copy.client, "batch", "verdict")
+    assert verdict["verdict"] == f"batch’s loss is {of_batch} (paired by sequence, 95 %)."
     with writing(copy.database) as session:
         session.execute(delete(EvaluationRecord).where(EvaluationRecord.subject != "first"))
     assert copy.client.get("/api/runs").json()["losses"] == []
@@ -256,7 +258,8 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
     section, metrics = chapter(seen, "first", "verdict")
     (table,) = metrics["tables"]
     assert [column["key"] for column in table["columns"]] == ["first", "batch", "second"]
-    assert re.match(r"first recovers [−\d.]+.% .*of the loss that mean-ablating the MLP costs\. ", section["verdict"])
+    recovered, *conditions = section["intro"]
+    assert re.match(r"first recovers [−\d.]+.% .*of the loss that mean-ablating the MLP costs\.$", recovered)
     assert table["axis"] == "row" and table["rows"][0]["key"] == "loss_recovered_mean"
     (questioned,) = section["tables"]
     assert [column["title"] for column in questioned["columns"]] == ["batch topk MxD", "second"]
@@ -267,11 +270,10 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
         outcome = "lose" if paired["low"] > 0 else "win" if paired["high"] < 0 else "tie"
         assert cell["outcome"] == outcome
     outcomes = [[row["cells"][i]["outcome"] for row in questioned["rows"] if row["cells"][i]] for i in range(2)]
-    for found in outcomes:
-        counts = f"wins {found.count('win')} and loses {found.count('lose')} of {len(found)} comparisons with"
-        assert counts in section["verdict"] or f"ties all {len(found)} comparisons with" in section["verdict"]
-    assert section["verdict"].endswith("are ties.") == any(0 < found.count("tie") < len(found) for found in outcomes)
-    assert section["intro"] == ["Evaluated on training text, so the numbers are too good: first, batch, second."]
+    for found, column in zip(outcomes, questioned["columns"], strict=True):
+        won, lost, tied = (found.count(outcome) for outcome in ("win", "lose", "tie"))
+        assert column["detail"] == f"{won} won, {lost} lost, {tied} tied"
+    assert conditions == ["Evaluated on training text, so the numbers are too good: first, batch, second."]
     second = rows(seen, "first", "verdict", 1)["loss_increase"]["cells"][2]
     assert second["value"] == rows(seen, "second", "faithfulness")["loss_increase"]["cells"][0]["value"]
     for metric in table["rows"]:
@@ -417,7 +419,9 @@ def test_evaluations_at_several_k_are_a_separate_line(copy: Copy, measured: Path
     # The best constant mixing does not depend on K, so the strict share is stated once.
     assert points["first, K 2 (trained at 4)"]["cells"][4] is None
     assert own[4]["value"] == pytest.approx(cast("Any", at_2.result).strict_routing_share)
-    assert lines["first"]["x"] == [2, 4]
+    assert lines["first"]["customdata"] == [["first", 2], ["first", 4]]
+    beside = sorted(line["x"][-1] for line in lines.values())
+    assert beside[0] < beside[1] < beside[2] and beside == pytest.approx([4] * 3, rel=0.01)
     assert lines["first"]["marker"]["symbol"] == ["circle-open", "circle"]
     assert rows(copy.client, "first", "faithfulness")["l0"]["cells"][0]["value"] > 2
     with reading(copy.database) as reader:
@@ -435,7 +439,7 @@ def test_the_benchmark_is_read_at_each_request(own_client: TestClient, tmp_path:
     write_benchmark(tmp_path, "ours")
     differences, scores = sections()
     assert scores["tables"][0]["rows"][0]["key"] == "ours"
-    assert "higher on" in differences["tables"][0]["rows"][0]["cells"][0]["note"]
+    assert "higher\N{NO-BREAK SPACE}on" in differences["tables"][0]["rows"][0]["cells"][0]["note"]
     (tmp_path / "benchmark" / "summary.json").write_text(damaged)
     (section,) = sections()
     assert re.search(r"is not a summary of a benchmark: .*\. Run 'mxd benchmark' again", section["verdict"])
@@ -457,13 +461,13 @@ def test_a_difference_is_won_on_its_better_side_and_tied_at_zero() -> None:
     for low, high, of_loss, of_labels in ((-2, -1, "win", "lose"), (1, 2, "lose", "win"), (-1, 1, "tie", "tie")):
         found = Interval((low + high) / 2, low, high)
         assert (loss.outcome(found), labels.outcome(found)) == (of_loss, of_labels)
-        said = sentence_of_answers({loss: {"other": found}, labels: {"other": found}}, {"other": "transcoder"})
-        side = {"win": "1.5000 nats below", "lose": "1.5000 nats above", "tie": "level with"}[of_loss]
-        assert said.startswith(f"Its loss is {side} the transcoder’s. ")
-        if of_loss == "tie":
-            assert said.endswith(" It ties all 2 comparisons with the transcoder.")
-        else:
-            assert said.endswith(" It wins 1 and loses 1 of 2 comparisons with the transcoder.")
+        side = {
+            "win": " is ahead: its loss is 1.5000 nats below",
+            "lose": " is behind: its loss is 1.5000 nats above",
+            "tie": "’s loss is level with",
+        }[of_loss]
+        said = loss_sentence("own", {"other": found}, {"other": "transcoder"})
+        assert said == f"own{side} the transcoder’s (paired by sequence, 95 %)."
 
 
 def test_every_metric_with_a_better_end_and_an_interval_is_counted() -> None:

@@ -90,6 +90,17 @@ export function decisiveShare(run: Pick<RunSummary, "routing_share" | "strict_ro
   return run.strict_routing_share ?? run.routing_share;
 }
 
+/** By layer and name. */
+export const byLayer = (a: RunSummary, b: RunSummary) => a.layer - b.layer || a.name.localeCompare(b.name, "en");
+
+export const isSameMlp = (a: RunSummary, b: RunSummary) => a.language_model === b.language_model && a.layer === b.layer;
+
+/** The runs to compare one with: those of its MLP first. */
+export const othersOf = (run: RunSummary, runs: readonly RunSummary[]) =>
+  runs
+    .filter(({ name }) => name !== run.name)
+    .toSorted((a, b) => Number(isSameMlp(b, run)) - Number(isSameMlp(a, run)) || byLayer(a, b));
+
 export function RunOption({ run }: { readonly run: RunSummary }) {
   return (
     <ListBoxItem id={run.name} textValue={run.name} className="run-option">

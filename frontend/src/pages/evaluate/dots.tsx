@@ -4,6 +4,8 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { Cell as Value, Head, Table, TermId } from "@/api/types";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
 import { Described, LinkedText, Term } from "@/components/terms/term";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { formatFixed } from "@/lib/text/format";
@@ -33,7 +35,7 @@ export function axisOf(cells: Cells): Axis {
 
 /** Both ends, with as many digits as they need, and the unit of the cells. */
 function axisEnds(cells: Cells): readonly string[] {
-  const isPercent = cells.find((cell) => cell)?.text.endsWith("%") === true;
+  const isPercent = cells.find((cell) => cell)?.text.includes("%") === true;
   return axisOf(cells)
     .map((end) =>
       formatFixed(isPercent ? 100 * end : end, 6)
@@ -63,28 +65,19 @@ function Dot({ cell: { value, low, high }, axis: [start, end], reference }: DotP
   );
 }
 
-/** Its description is shown on hover and focus, unless the glossary has a better one. */
-function Title({ head: { title, term, href, detail } }: { readonly head: Head }) {
+/**
+ * A title, described on hover and focus, and an arrow in the direction that is better, which the second line of the
+ * detail names.
+ */
+export function Title({ head: { title, term, href, detail } }: { readonly head: Head }) {
   if (href !== null) return <Link to={href}>{title}</Link>;
-  const [description = ""] = detail.split("\n");
-  if (description !== "") return <Described {...{ description, term }}>{title}</Described>;
-  return term === null ? title : <Term id={term as TermId}>{title}</Term>;
-}
-
-/** The title of a metric and an arrow in the direction that is better, which the second line of the detail names. */
-function MetricTitle({ head }: { readonly head: Head }) {
-  const [, better] = head.detail.split("\n");
-  return (
-    <>
-      <Title head={head} />
-      {better !== undefined && (
-        <span className="dim" title={better}>
-          {`\u00a0${better[0] ?? ""}`}
-          <span className="sr">{better.slice(1)}</span>
-        </span>
-      )}
-    </>
-  );
+  const [description = "", better = ""] = detail.split("\n");
+  const name = better === "" ? title : `${title}\u00a0${better.slice(0, 1)}`;
+  if (description !== "")
+    return (
+      <Described {...{ description: `${description}${better && `; ${better.slice(2)}`}`, term }}>{name}</Described>
+    );
+  return term === null ? name : <Term id={term as TermId}>{name}</Term>;
 }
 
 /** The lines of one metric: what stands on each, and the values. */
@@ -151,6 +144,8 @@ const HEADS = { metric: "Metric", lane: "Compared", dots: "Axis", value: "Value"
 
 /** Dots with intervals below one another, on one axis per metric or on one for all. */
 function Tracks({ table }: { readonly table: Table }) {
+  const { name: run } = useCurrentRun();
+  const own = pageLinks(null).run(run ?? "");
   const groups = groupsOf(table);
   const all = table.axis === "table" ? table.rows.flatMap(({ cells }) => cells) : null;
   const isSingle = groups.every(({ lanes }) => lanes.length === 1);
@@ -176,10 +171,10 @@ function Tracks({ table }: { readonly table: Table }) {
         return (
           <tbody key={head.key}>
             {lanes.map((lane, i) => (
-              <tr key={lane.key}>
+              <tr key={lane.key} data-own={lane.href === own || undefined}>
                 {i === 0 && (
                   <th scope="rowgroup" rowSpan={lanes.length}>
-                    <MetricTitle head={head} />
+                    <Title head={head} />
                   </th>
                 )}
                 <Lane
@@ -247,7 +242,7 @@ function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }
               .map((row) => (
                 <tr key={row.key}>
                   <th scope="row">
-                    <MetricTitle head={row} />
+                    <Title head={row} />
                   </th>
                   {isSingle && <td className="dim">{row.cells[0]?.note}</td>}
                   {row.cells.map((cell, i) => (

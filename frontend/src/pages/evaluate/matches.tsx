@@ -9,6 +9,7 @@ import type { ComparedExpert, MatchedPair, RunComparison, RunSummary } from "@/a
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
+import { othersOf } from "@/components/runs/run-labels";
 import { RunPicker } from "@/components/runs/run-picker";
 import { SortHeader } from "@/components/table/sort-header";
 import { Term } from "@/components/terms/term";
@@ -51,14 +52,13 @@ interface TableProps extends OfComparison {
 interface MatchedProps {
   readonly run: string;
   readonly expert: ComparedExpert;
-  readonly idClass: string;
 }
 
 /** An expert, linked to its page. */
-function Matched({ run, expert, idClass }: MatchedProps) {
+function Matched({ run, expert }: MatchedProps) {
   return (
     <Link to={pageLinks(run).expert(expert.expert)}>
-      <span className={`mono ${idClass}`}>{expert.expert} </span>
+      <span className="mono found-id">{expert.expert} </span>
       <ExpertLabel label={expert.label} automatic={expert.automatic} topTokens={expert.top_tokens} />
       <span className="sr"> of {run}</span>
     </Link>
@@ -74,8 +74,9 @@ function MatchesTable({ comparison, params: { sort, order, all }, setParams }: T
   }, [comparison.pairs, sort, order, all]);
   const [shown, more] = useParts(pairs);
   if (pairs.length === 0) return <EmptyState title="No mutual matches">Show all matches above.</EmptyState>;
-  const number = (column: Sort, name: string, from: "phone" | "tablet" = "tablet"): FoundColumn<MatchedPair> => ({
-    ...{ key: column, name, isNumber: true, from },
+  const { run, other: otherRun } = comparison;
+  const number = (column: Sort, name: string, group?: string): FoundColumn<MatchedPair> => ({
+    ...{ key: column, name, group, isNumber: true, from: group === undefined ? "phone" : "tablet" },
     head: (
       <SortHeader<Sort>
         column={column}
@@ -83,10 +84,7 @@ function MatchesTable({ comparison, params: { sort, order, all }, setParams }: T
         sorting={{ sort, order }}
         onSort={(change) => setParams(change, "push")}
       >
-        {name}{" "}
-        {column !== "cosine" && (
-          <span className="unit">{column === "density" ? comparison.run : comparison.other}</span>
-        )}
+        {name}
       </SortHeader>
     ),
     cell: (pair) => (column === "cosine" ? formatFixed : formatPercent)(VALUES[column](pair)),
@@ -96,12 +94,13 @@ function MatchesTable({ comparison, params: { sort, order, all }, setParams }: T
       <FoundTable
         label="Matched experts"
         rows={shown}
-        found={({ one }) => ({ ...one, run: comparison.run, topTokens: one.top_tokens.map((text) => ({ text })) })}
+        group={run}
+        found={({ one }) => ({ ...one, run, topTokens: one.top_tokens.map((text) => ({ text })) })}
         withTokens={false}
-        labelled={({ one }) => <Matched run={comparison.run} expert={one} idClass="found-id" />}
+        labelled={({ one }) => <Matched run={run} expert={one} />}
         columns={[
-          number("density", "Density %"),
-          number("cosine", "Cosine", "phone"),
+          number("density", "Density %", run),
+          number("cosine", "Cosine"),
           ...(all
             ? [
                 {
@@ -111,10 +110,14 @@ function MatchesTable({ comparison, params: { sort, order, all }, setParams }: T
               ]
             : []),
           {
-            ...{ key: "match", name: <span className="mono">{comparison.other}</span> },
-            cell: ({ other }) => <Matched run={comparison.other} expert={other} idClass="id" />,
+            ...{ key: "id other", name: "Id", group: otherRun, isNumber: true, from: "tablet" },
+            cell: ({ other }) => other.expert,
           },
-          number("other_density", "Density %"),
+          {
+            ...{ key: "match", name: "Label", group: otherRun },
+            cell: ({ other }) => <Matched run={otherRun} expert={other} />,
+          },
+          number("other_density", "Density %", otherRun),
         ]}
       />
       {more}
@@ -209,11 +212,7 @@ function MatchedExperts({ one, other }: { readonly one: RunSummary; readonly oth
 
 export function Matches({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(PARAMS);
-  // Runs of the same MLP come first.
-  const isSameMlp = (other: RunSummary) => other.language_model === run.language_model && other.layer === run.layer;
-  const others = useCurrentRun()
-    .runs.filter(({ name }) => name !== run.name)
-    .toSorted((a, b) => Number(isSameMlp(b)) - Number(isSameMlp(a)));
+  const others = othersOf(run, useCurrentRun().runs);
   const other = others.find(({ name }) => name === params.with) ?? others[0];
   if (other === undefined)
     return (

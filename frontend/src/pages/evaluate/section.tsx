@@ -89,7 +89,8 @@ function Figure({ run, figure: { name, note, height } }: { readonly run: string;
           note={note}
           height={height}
           onClick={({ key }) => {
-            if (typeof key === "string") void navigate(links.run(key));
+            const [name] = [key].flat();
+            if (typeof name === "string") void navigate(links.run(name));
           }}
         />
       )}

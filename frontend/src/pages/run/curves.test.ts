@@ -50,8 +50,14 @@ describe("training curves", () => {
       other: { run: "b", curve: { tokens: [1], values: [0.7] } },
     });
     expect(data.slice(-2).map(({ text, textposition }) => [text, textposition])).toEqual([
-      [["0.7000"], "top right"],
-      [["0.5000"], "bottom right"],
+      [
+        ["0.7000", "b"],
+        ["top right", "top left"],
+      ],
+      [
+        ["0.5000", "a"],
+        ["bottom right", "bottom left"],
+      ],
     ]);
   });
 });

@@ -112,17 +112,17 @@ function endOf({ tokens, values }: Curve, axisEnd: number): End | null {
   return at === undefined || value === undefined ? null : { tokens: at, value };
 }
 
-/** A marker with its value; above the end of the line if it is the higher of two, below if it is the lower. */
-function endMarker({ tokens, value }: End, other: End | null, role: string, digits: number) {
+/** A marker with its value and, beside another, its run; above the line if it is the higher of two, else below. */
+function endMarker({ tokens, value }: End, other: End | null, role: string, run: string, digits: number) {
   const place = other === null ? "middle" : value >= other.value ? "top" : "bottom";
   return {
     type: "scatter",
     mode: "markers+text",
     meta: { role },
-    x: [tokens / MILLION],
-    y: [value],
-    text: [value.toFixed(digits)],
-    textposition: `${place} right`,
+    x: [tokens / MILLION, tokens / MILLION],
+    y: [value, value],
+    text: [value.toFixed(digits), other === null ? "" : run],
+    textposition: [`${place} right`, `${place} left`],
     marker: { size: 6 },
     cliponaxis: false,
     hoverinfo: "skip",
@@ -163,8 +163,8 @@ export function curveFigure({ name, curve, run, axisEnd, other, heldOut }: Curve
         : [line(other.curve, smooth(other.curve.values), "other", `${other.run}, moving average`, digits)]),
       line(curve, curve.values, "raw", `${run}, as logged`, digits),
       line(curve, smoothed, "this-run", `${run}, moving average`, digits),
-      ...(otherEnd === null ? [] : [endMarker(otherEnd, end, "other", digits)]),
-      ...(end === null ? [] : [endMarker(end, otherEnd, "this-run", digits)]),
+      ...(otherEnd === null ? [] : [endMarker(otherEnd, end, "other", other?.run ?? "", digits)]),
+      ...(end === null ? [] : [endMarker(end, otherEnd, "this-run", run, digits)]),
     ],
     layout: {
       meta: { columns: { y: name === "tokens_per_second" ? "tokens per second" : title } },
@@ -175,7 +175,7 @@ export function curveFigure({ name, curve, run, axisEnd, other, heldOut }: Curve
   };
 }
 
-const HEIGHT = 400;
+const HEIGHT = 430;
 
 interface CurvesProps {
   readonly detail: RunDetail;

@@ -8,11 +8,12 @@ import type { FigureName, RunSummary } from "@/api/types";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
 import { inUnits } from "@/components/runs/run-labels";
-import { Described, LinkedText, Term } from "@/components/terms/term";
+import { LinkedText, Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copy-button";
 import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { Title } from "@/pages/evaluate/dots";
 
 /** The verdict's metrics of one run, with a link to the comparison. */
 export function Faithfulness({ run }: { readonly run: string }) {
@@ -46,31 +47,29 @@ export function Faithfulness({ run }: { readonly run: string }) {
         <>
           <p className="verdict">{verdict.verdict}</p>
           <dl className="main-results">
-            {table.rows.map(({ key, title, detail, cells: [own] }) => {
+            {table.rows.map((row) => {
+              const [own] = row.cells;
               // The verdict has the first one, and the health below the last one.
-              if (!own || verdict.verdict.includes(own.interval) || key === "dead_in_index") return null;
-              const [description = "", better = ""] = detail.split("\n");
+              if (!own || verdict.verdict.includes(own.interval) || row.key === "dead_in_index") return null;
               return (
-                <div key={key}>
+                <div key={row.key}>
                   <dt>
-                    <Described description={description}>{title}</Described>
+                    <Title head={row} />
                   </dt>
-                  <dd className="value" title={better}>
-                    {own.text} <span className="better">{better.slice(0, 1)}</span>
-                  </dd>
+                  <dd className="value">{own.text}</dd>
                   <dd className="dim">{own.interval}</dd>
-                  {key.endsWith("routing_share") && own.value > 1 && (
-                    <dd className="dim">with fixed experts, worse than a constant</dd>
-                  )}
                 </div>
               );
             })}
           </dl>
-          {metrics?.notes.map((text) => (
-            <p key={text} className="ink2">
-              <LinkedText text={text} />
-            </p>
-          ))}
+          {metrics?.notes
+            // A footnote may be to another run's value.
+            .filter((text) => !text.startsWith("*") || table.rows.some(({ cells: [own] }) => own?.text.endsWith("*")))
+            .map((text) => (
+              <p key={text} className="ink2">
+                <LinkedText text={text} />
+              </p>
+            ))}
         </>
       )}
     </section>
@@ -148,9 +147,7 @@ export function Health({ run }: { readonly run: RunSummary }) {
       </PaneHead>
       <HealthFigures run={run} />
       {isIndexed ? (
-        <div className="health-figure">
-          <RunFigure run={run.name} name="density-histogram" height={HEIGHT} />
-        </div>
+        <RunFigure run={run.name} name="density-histogram" height={HEIGHT} />
       ) : (
         <>
           <p className="ink2">To measure how often each expert fires, run:</p>

@@ -19,7 +19,9 @@ import {
   activeK,
   hasTokenCount,
   inUnits,
+  isSameMlp,
   methodName,
+  othersOf,
   shortOrigin,
   shortSource,
   unitName,
@@ -85,10 +87,7 @@ interface Step {
 function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
   const { page } = pageLinks(run.name);
   const isIndexed = run.active_experts !== null;
-  const partner = runs.find(
-    ({ name, language_model: model, layer }) =>
-      name !== run.name && model === run.language_model && layer === run.layer,
-  );
+  const partner = othersOf(run, runs).find((other) => isSameMlp(other, run));
   return [
     ...(isIndexed
       ? [{ label: `${formatCount(run.active_experts ?? 0)} active ${unitName(run)}`, to: page("experts") }]
@@ -257,7 +256,7 @@ function Steering({ run }: { readonly run: RunSummary }) {
 
 function RunView({ detail }: { readonly detail: RunDetail }) {
   const [params, setParams] = useUrlState(RUN_PARAMS);
-  const others = useCurrentRun().runs.filter(({ name }) => name !== detail.run.name);
+  const others = othersOf(detail.run, useCurrentRun().runs);
   return (
     <>
       <RunHead detail={detail} />

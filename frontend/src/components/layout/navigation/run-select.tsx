@@ -5,7 +5,7 @@ import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
 import { useLocation, useNavigate } from "react-router";
 
 import { useCurrentRun } from "@/components/runs/current-run";
-import { RunOption } from "@/components/runs/run-labels";
+import { byLayer, RunOption } from "@/components/runs/run-labels";
 import { urlForRun } from "@/components/runs/page-links";
 import { useTray } from "@/components/tray/tray-context";
 import { TriggerButton } from "@/components/ui/button";
@@ -26,7 +26,6 @@ export default function RunSelect(props: RunSelectProps) {
   const { edits } = useTray();
   const location = useLocation();
   const navigate = useNavigate();
-  const byLayer = runs.toSorted((a, b) => a.layer - b.layer || a.name.localeCompare(b.name, "en"));
   const choose = (chosen: string) => {
     const summary = runs.find((run) => run.name === chosen);
     if (summary === undefined || chosen === name) return;
@@ -49,7 +48,9 @@ export default function RunSelect(props: RunSelectProps) {
         {icon}
       </TriggerButton>
       <Popover className="popover" placement="bottom end">
-        <ListBox items={byLayer.map((run) => ({ run, id: run.name }))}>{({ run }) => <RunOption run={run} />}</ListBox>
+        <ListBox items={runs.toSorted(byLayer).map((run) => ({ run, id: run.name }))}>
+          {({ run }) => <RunOption run={run} />}
+        </ListBox>
       </Popover>
     </Select>
   );

@@ -199,6 +199,7 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
   const isKnown = controls !== undefined || error !== null;
   const isMore = { promoted: controls?.exceeded ?? isKnown, suppressed: controls?.fall_exceeded ?? isKnown };
   const isMeaningful = isMore.promoted || isMore.suppressed;
+  const isGrey = controls !== undefined && !(isMore.promoted && isMore.suppressed);
   const measure = ablation === null ? "direct only" : "measured";
   const badge = isMeaningful ? measure : isKnown ? "no more than random experts" : "comparing with random experts";
   // The controls of the strongest examples are no measure of means over all.
@@ -212,14 +213,13 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
       aria-label="Writes"
       aria-busy={!isKnown}
     >
-      <div className="row pane-h wrap">
+      <div className="row pane-h">
         <h2>
           <Term id="direct_logit_effect">Writes</Term>
         </h2>
         <span className="badge" title={`${BADGES[badge]} ${controls?.sentence ?? ""}`}>
           {badge}
         </span>
-        <span className="note">{describeSample(ablation, writes)}</span>
       </div>
       <div className="answer-halves">
         {(["promoted", "suppressed"] as const).map((side) => (
@@ -235,7 +235,8 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
       </div>
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
-        {controls !== undefined && !(isMore.promoted && isMore.suppressed) && <span>{controls.sentence}</span>}
+        {(ablation !== null || !isGrey) && <span>{describeSample(ablation, writes)}</span>}
+        {isGrey && <span>Grey: no more than random experts. {controls.sentence}</span>}
         {isMore.promoted && <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />}
         {marked !== undefined && marked.needed > 0 && <RandomKey {...marked} />}
       </p>

@@ -110,13 +110,19 @@ function ContrastTable({ result, side, hits }: ContrastTableProps) {
           "phone",
         ),
         number(
-          "density",
+          "densities",
           <>
-            <Term id="density">Density</Term> A, B, %
+            <Term id="density">Density</Term>, % <span className="unit">A, B</span>
           </>,
           ({ contrast }) => `${formatPercent(contrast.density_a)}, ${formatPercent(contrast.density_b)}`,
         ),
-        number("units", `Active ${result.unit}s A, B`, ({ contrast }) => `${contrast.units_a}, ${contrast.units_b}`),
+        number(
+          "units",
+          <>
+            Active in <span className="unit">{result.unit}s A, B</span>
+          </>,
+          ({ contrast }) => `${contrast.units_a}, ${contrast.units_b}`,
+        ),
         number("q", <Term id="q_value">q</Term>, ({ contrast }) => qText(contrast.q_value), "tablet"),
       ]}
       below={(hit) => (isOpen(hit) ? <Examples hit={hit} result={result} /> : null)}

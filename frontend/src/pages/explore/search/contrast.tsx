@@ -205,10 +205,10 @@ function Explanation({ onTry }: { readonly onTry: (() => void) | null }) {
   return (
     <EmptyState title="Experts that are active more often in one text than in another">
       Choose two kinds of the indexed text, or own texts of at least {MIN_DOCUMENTS} documents each. Both are run
-      through the model. Each expert’s <Term id="density">activation density</Term> in A is divided by that in B. Every
-      ratio has a <Term id="interval">95 % interval</Term>, computed over documents. <Term id="q_value">q-values</Term>{" "}
-      correct for the number of experts. As a control, the documents are assigned to the two texts at random. Nothing is
-      stored on the server.
+      through the model. Each expert’s <Term id="density">activation density</Term> in A is divided by that in B, with
+      half an active token added to both. Every ratio has a <Term id="interval">95 % interval</Term>, computed over
+      documents. <Term id="q_value">q-values</Term> correct for the number of experts. As a control, the documents are
+      assigned to the two texts at random. Nothing is stored on the server.
       {onTry !== null && (
         <p>
           <Button icon="play" onClick={onTry}>

@@ -35,6 +35,8 @@ interface Found {
 export interface FoundColumn<T> {
   readonly key: string;
   readonly name: ReactNode;
+  /** A head above it and the columns beside it that have the same. */
+  readonly group?: string | undefined;
   readonly isNumber?: boolean;
   readonly isSorted?: boolean;
   /** The whole head, of a column that the reader can sort by. */
@@ -48,6 +50,8 @@ interface FoundTableProps<T> {
   readonly label: string;
   readonly rows: readonly T[];
   readonly found: (row: T) => Found;
+  /** A head above the experts' columns. */
+  readonly group?: string;
   /** The column before the experts' numbers. */
   readonly lead?: FoundColumn<T>;
   readonly columns: readonly FoundColumn<T>[];
@@ -79,15 +83,16 @@ const className = <T,>({ key, isNumber }: FoundColumn<T>) => `c-${key}${isNumber
 
 /** The search's columns among those of every search. */
 function allColumns<T>(props: Omit<FoundTableProps<T>, "label" | "rows">) {
-  const { found, lead, columns, withTokens = true, trail = [], labelled } = props;
+  const { found, group, lead, columns, withTokens = true, trail = [], labelled } = props;
   const ofEvery: Readonly<Record<"plus" | "id" | "label" | "tokens", FoundColumn<T>>> = {
     plus: {
       key: "plus",
+      group,
       name: <span className="sr">Tray</span>,
       cell: (row) => <PlusButton expert={found(row).expert} {...(found(row).run && { run: found(row).run })} />,
     },
-    id: { key: "id", name: "Id", isNumber: true, from: "tablet", cell: (row) => found(row).expert },
-    label: { key: "label", name: "Label", cell: labelled ?? ((row) => <Labelled found={found(row)} />) },
+    id: { key: "id", group, name: "Id", isNumber: true, from: "tablet", cell: (row) => found(row).expert },
+    label: { key: "label", group, name: "Label", cell: labelled ?? ((row) => <Labelled found={found(row)} />) },
     tokens: {
       key: "tokens",
       name: <Term id="top_tokens">Top tokens</Term>,
@@ -126,6 +131,24 @@ export function useParts<T>(rows: readonly T[]): readonly [readonly T[], ReactNo
   ];
 }
 
+function Groups<T>({ columns }: { readonly columns: readonly FoundColumn<T>[] }) {
+  if (columns.every(({ group }) => group === undefined)) return null;
+  const firsts = columns.filter(({ group }, i) => i === 0 || group !== columns[i - 1]?.group);
+  return (
+    <tr className="found-groups">
+      {firsts.map(({ key, group }) => {
+        const span = columns.filter((column) => column.group === group).length;
+        if (group === undefined) return <td key={key} colSpan={span} />;
+        return (
+          <th key={key} scope="colgroup" colSpan={span}>
+            {group}
+          </th>
+        );
+      })}
+    </tr>
+  );
+}
+
 export function FoundTable<T>({ label, rows, below = () => null, ...props }: FoundTableProps<T>) {
   const room = useRoom(Object.values(WIDTHS));
   const all = allColumns(props).filter(({ from = "phone" }) => WIDTHS[from] <= room);
@@ -133,7 +156,13 @@ export function FoundTable<T>({ label, rows, below = () => null, ...props }: Fou
   return (
     <ScrollBox className="found" label={label}>
       <table className="grid plain">
+        <colgroup>
+          {all.map((column) => (
+            <col key={column.key} className={className(column)} />
+          ))}
+        </colgroup>
         <thead>
+          <Groups columns={all} />
           <tr>
             {all.map((column) => (
               <Fragment key={column.key}>

@@ -7,6 +7,7 @@ import { Link } from "react-router";
 import { findQuery, pricesQuery, routingOptionsQuery } from "@/api/queries";
 import type { EditEffect, FindRequest, FindResponse, FoundExpert, RoutedExpertInfo, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks, pickLayerRuns } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { steeredTurns } from "@/components/prompt/turns-param";
@@ -16,7 +17,7 @@ import { ScrollBox } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
 import { describeEdit, type Edit } from "@/lib/edits/edits";
-import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import { type STEERING_PARAMS, type SteeringParams, wantedTexts } from "@/pages/steer/steering/steering-params";
 
 /** An edit of the tray names its expert's run only if that is another one. */
@@ -125,6 +126,7 @@ const percent = (probability: number) =>
   probability >= 0.0995 ? formatPercent(probability, 0) : (100 * probability).toPrecision(2);
 
 function Found({ run, request }: { readonly run: string; readonly request: FindRequest }) {
+  const { runs } = useCurrentRun();
   const found = useQuery(findQuery(request));
   const { probability = 0, experts = [] } = found.data?.found ?? {};
   const prices = useQuery(pricesQuery(request, experts));
@@ -135,6 +137,7 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
     ? request.wanted.map((text) => `“${text.trim()}”`).join(" or ")
     : "no unwanted text";
   const best = Math.max(0, ...experts.map((expert) => expert.probability));
+  const searched = runs.filter(({ name }) => request.runs.includes(name)).reduce((sum, it) => sum + it.num_experts, 0);
   const costly = prices.data?.filter((effect) => effect.is_costly).length ?? 0;
   return (
     <>
@@ -155,6 +158,12 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
           </>
         )}
       </p>
+      {experts.length > 0 && (
+        <p className="ink2">
+          The best {experts.length} of {formatCount(searched)} experts, by this one prompt: some raise it by chance, and
+          a label need not be about the text.
+        </p>
+      )}
       {experts.length > 0 && <FoundTable run={run} found={found.data} prices={prices.data} />}
       {prices.error !== null && <ErrorState error={prices.error} />}
     </>
