@@ -185,7 +185,7 @@ def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage,
     assert held
     for route in held:
         route.continue_()
-    expect(page.get_by_role("region", name="Writes")).to_contain_text(re.compile(r"on \d+ of its strongest"))
+    expect(page.get_by_role("region", name="Writes")).to_contain_text(re.compile(r"[Oo]n \d+ of its strongest"))
     settle(page)
     assert page.evaluate(POSITIONS) == before
 

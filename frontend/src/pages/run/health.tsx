@@ -7,7 +7,6 @@ import { figureQuery, reportQuery } from "@/api/queries";
 import type { FigureName, RunSummary } from "@/api/types";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
-import { inUnits } from "@/components/runs/run-labels";
 import { LinkedText, Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copy-button";
 import { PaneHead } from "@/components/ui/pane-head";
@@ -77,7 +76,6 @@ export function Faithfulness({ run }: { readonly run: string }) {
 }
 
 const HEIGHT = 350;
-const MOST_TOKENS = 0.5;
 
 function HealthFigures({ run }: { readonly run: RunSummary }) {
   const metric = run.last_metric;
@@ -107,13 +105,6 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
               highest <Term id="density">density</Term>, on the last training tokens
             </span>
           </div>
-          {metric.max_density > MOST_TOKENS && (
-            <ul className="warnings">
-              <li>
-                {inUnits("The densest expert is active on most tokens, so it says little about any of them.", run)}
-              </li>
-            </ul>
-          )}
         </>
       )}
     </div>

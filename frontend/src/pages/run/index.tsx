@@ -19,7 +19,6 @@ import {
   activeK,
   hasTokenCount,
   inUnits,
-  isSameMlp,
   methodName,
   othersOf,
   shortOrigin,
@@ -28,7 +27,6 @@ import {
 } from "@/components/runs/run-labels";
 import { RunPicker } from "@/components/runs/run-picker";
 import { Term } from "@/components/terms/term";
-import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -79,43 +77,6 @@ export function Settings({ detail }: { readonly detail: RunDetail }) {
   );
 }
 
-interface Step {
-  readonly label: string;
-  readonly to: string;
-}
-
-function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
-  const { page } = pageLinks(run.name);
-  const isIndexed = run.active_experts !== null;
-  const partner = othersOf(run, runs).find((other) => isSameMlp(other, run));
-  return [
-    ...(isIndexed
-      ? [{ label: `${formatCount(run.active_experts ?? 0)} active ${unitName(run)}`, to: page("experts") }]
-      : []),
-    { label: "Route a prompt", to: page("routing") },
-    { label: inUnits("Steer with an expert", run), to: page("steering") },
-    ...(partner === undefined
-      ? []
-      : [{ label: "Compare with a run", to: `${page("evaluate", { with: partner.name })}#compare` }]),
-    ...(run.evaluated_k.length > 1 ? [{ label: "Loss at smaller K", to: `${page("evaluate")}#frontier` }] : []),
-    ...(run.held_out === null ? [] : [{ label: inUnits("Dead and dense experts", run), to: page("evaluate") }]),
-  ];
-}
-
-/** Pages that answer the next questions about a run. */
-function NextPages({ run }: { readonly run: RunSummary }) {
-  const { runs } = useCurrentRun();
-  return (
-    <nav className="row next-pages" aria-label="Next steps">
-      {steps(run, runs).map(({ label, to }) => (
-        <LinkButton key={label} size="small" to={to}>
-          {label}
-        </LinkButton>
-      ))}
-    </nav>
-  );
-}
-
 /** What the run replaces and what it was trained on. */
 function RunFacts({ run }: { readonly run: RunSummary }) {
   const facts: readonly (readonly [ReactNode, ReactNode])[] = [
@@ -128,7 +89,12 @@ function RunFacts({ run }: { readonly run: RunSummary }) {
     ],
     [
       <Term id="k">Active per token</Term>,
-      `${run.has_top_k ? activeK(run) : "above a threshold"} of ${formatCount(run.num_experts)} ${unitName(run)}`,
+      <>
+        {run.has_top_k ? activeK(run) : "above a threshold"} of{" "}
+        <Link className="link" to={pageLinks(run.name).page("experts")}>
+          {formatCount(run.num_experts)} {unitName(run)}
+        </Link>
+      </>,
     ],
     ["Parameters", formatCompact(run.parameters)],
     run.origin === null
@@ -221,7 +187,6 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
         {run.status !== "finished" && <Progress run={run} />}
       </section>
       <RunFacts run={run} />
-      <NextPages run={run} />
       <Resume detail={detail} />
     </>
   );
