@@ -1,7 +1,7 @@
 /** What the texts continue, above them: a prompt with its search by effect, or the chat that was opened before. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 
 import { messageOf } from "@/api/http";
 import { routingQuery } from "@/api/queries";
@@ -15,9 +15,11 @@ import { continuationPrompt, lastMessage } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
 import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
-import { FindPane } from "./find/find-pane";
 import type { SteeringPageState } from "./index";
 import { OpenedSession } from "./sessions";
+
+/** Loaded where it is open. */
+const FindPane = lazy(async () => ({ default: (await import("./find/find-pane")).FindPane }));
 
 interface PromptHeadProps {
   readonly run: RunSummary;
@@ -70,7 +72,9 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
             {!isFinding && <Button onClick={() => setOpen(true)}>I want it to say …</Button>}
           </PromptRow>
           {isFinding && (
-            <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+            <Suspense fallback={<div className="find loads" />}>
+              <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+            </Suspense>
           )}
         </>
       ) : (
