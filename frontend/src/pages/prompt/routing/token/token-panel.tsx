@@ -131,7 +131,7 @@ interface ExpertOfTokenProps {
 }
 
 /** One active expert of a token: label, activation, share, number, tray, and the tokens that it promotes here. */
-export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false }: ExpertOfTokenProps) {
+function ExpertOfToken({ run, routed, info, effect, end, isLocked = false }: ExpertOfTokenProps) {
   const { expert, activation, share } = routed;
   return (
     <li className={isLocked ? "rowlk" : undefined}>
