@@ -167,7 +167,7 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
     <>
       <p className="dim">
         By <Term id="specificity">score</Term>: <Term id="activation">activation</Term>,{" "}
-        <Term id="output_norm">share</Term> of the output
+        <Term id="output_norm">output share</Term>
         {data !== undefined && (
           <>
             , → <Term id="direct_logit_effect">promotes</Term>, nats
