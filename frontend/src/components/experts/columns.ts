@@ -14,9 +14,6 @@ export const inTable = (column: Column) => column.shown.includes("table");
 /** The number and the label of an expert are always shown. */
 export const canBeHidden = (column: Column) => inTable(column) && column.key !== "expert" && column.key !== "label";
 
-/** Statistics over the indexed text. */
-export const isStatistic = (column: Column) => isNumeric(column) && column.measured_by === "index";
-
 export const valueOf = (column: Column, row: ExpertRow): unknown => row[column.key as keyof ExpertRow];
 
 /** A number as text, without its unit; a dash if it was not measured. */

@@ -1,13 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import type { Column, Example, ExpertDetail } from "@/api/types";
-import {
-  examplesTable,
-  expertJson,
-  type ShownGroup,
-  splitText,
-  statisticsTable,
-} from "@/pages/explore/expert/download";
+import type { Example, ExpertDetail } from "@/api/types";
+import { examplesTable, expertJson, type ShownGroup, splitText } from "@/pages/explore/expert/download";
 
 const TOKENS = Array.from({ length: 60 }, (_, i) => (i === 30 ? " peak" : i === 29 ? "\n" : ` t${i}`));
 
@@ -27,30 +21,7 @@ const GROUPS: readonly ShownGroup[] = [
   { name: "random sample", low: null, high: null, share: null, examples: [EXAMPLE], duplicates: 0 },
 ];
 
-const DETAIL = {
-  row: {
-    expert: 5,
-    label: null,
-    automatic: null,
-    density: 0.1,
-    active_tokens: 12,
-    mean_activation: 1,
-    p99: 2,
-    max_activation: 2.5,
-    entropy: 3,
-    top_tokens: [{ id: 1, text: " a", count: 6, share: 0.5 }],
-    histogram: [11, 1],
-    histogram_high: 4,
-  },
-} as unknown as ExpertDetail;
-
-const COLUMN = {
-  key: "active_tokens",
-  title: "Active tokens",
-  kind: "count",
-  unit: null,
-  measured_by: "index",
-} as unknown as Column;
+const DETAIL = { row: { expert: 5 } } as unknown as ExpertDetail;
 
 describe("exported examples", () => {
   it("are cut as on screen", () => {
@@ -91,12 +62,5 @@ describe("an exported expert", () => {
     expect(read.row.expert).toBe(5);
     expect(read.groups[0]?.duplicates).toBe(3);
     expect(read.groups[0]?.examples[0]).toMatchObject({ activation: 2.5, position: 30 });
-  });
-
-  it("has one row per statistic", () => {
-    const rows = new Map(statisticsTable(DETAIL, [COLUMN]).rows.map(([name = "", value = ""]) => [name, value]));
-    expect(rows.get("active tokens")).toBe("12");
-    expect(rows.get('share of active tokens on " a"')).toBe("0.5");
-    expect(rows.get("tokens with activation 2 to 4")).toBe("1");
   });
 });

@@ -2,15 +2,15 @@
 
 import { useQueryClient } from "@tanstack/react-query";
 
-import type { Column, Example, ExpertDetail } from "@/api/types";
-import { fileValue, isStatistic } from "@/components/experts/columns";
-import { type FigureTable, toCsv } from "@/components/plots/figure";
+import type { Example, ExpertDetail } from "@/api/types";
+import { type FigureTable, recordsCsv, toCsv } from "@/components/plots/figure";
 import { ALIGNED_AFTER, ALIGNED_BEFORE, type ConcordanceMode, SNIPPET_TOKENS } from "@/components/tokens/concordance";
 import { displayText } from "@/components/tokens/token-text";
 import { useColumns } from "@/hooks/use-experts";
 import { useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
+import { tableRow } from "@/pages/explore/experts/table";
 
 import { EXPERT_PARAMS } from "./expert-params";
 import { shownGroups } from "./shown-examples";
@@ -94,30 +94,6 @@ export function examplesTable(groups: readonly ShownGroup[], layout: ExampleLayo
   return { columns: EXAMPLE_COLUMNS, rows };
 }
 
-/** Title with the unit of the raw value. */
-const fileTitle = ({ title, kind, unit }: Column) =>
-  [title.toLowerCase(), ...(kind === "share" ? ["share"] : unit === null ? [] : [unit])].join(", ");
-
-/** One row per statistic. */
-export function statisticsTable({ row }: ExpertDetail, columns: readonly Column[]): FigureTable {
-  const facts: readonly (readonly [string, string])[] = [
-    ["expert", String(row.expert)],
-    ["label", row.label ?? ""],
-    ["automatic label", row.automatic?.label ?? ""],
-    ...columns.filter(isStatistic).map((column) => [fileTitle(column), String(fileValue(column, row))] as const),
-  ];
-  const tokens = row.top_tokens.map(({ text, share }) => [
-    `share of active tokens on ${JSON.stringify(text)}`,
-    String(share),
-  ]);
-  const width = row.histogram_high / row.histogram.length;
-  const bins = row.histogram.map((count, i) => [
-    `tokens with activation ${i * width} to ${(i + 1) * width}`,
-    String(count),
-  ]);
-  return { columns: ["statistic", "value"], rows: [...facts, ...tokens, ...bins] };
-}
-
 function exampleJson(example: Example, layout: ExampleLayout) {
   const { activation, sequence, position } = example;
   return { activation, sequence, position, ...splitText(example, layout), active: example.active };
@@ -152,7 +128,7 @@ export function useDownload(run: string, detail: ExpertDetail) {
   return (kind: keyof typeof FILES) => {
     const name = `${run}-${detail.row.expert}`;
     if (kind === "statistics") {
-      saveFile(`${name}-statistics.csv`, toCsv(statisticsTable(detail, columns)), "text/csv");
+      saveFile(`${name}-statistics.csv`, recordsCsv([tableRow(detail.row, columns, [])]), "text/csv");
       return;
     }
     const groups = shownGroups(queries, run, detail, params);

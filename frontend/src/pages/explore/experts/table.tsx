@@ -90,7 +90,7 @@ const LABEL_COLUMNS: Readonly<Record<string, (row: ExpertRow) => string | number
   automatic_label_recall: (row) => row.automatic?.recall ?? "",
 };
 
-/** Values by column. The upper end of the histogram follows it. */
+/** Values by column for files, also of statistics without a column. The upper end of the histogram follows it. */
 export function tableRow(
   row: ExpertRow,
   columns: readonly Column[],
@@ -99,7 +99,9 @@ export function tableRow(
   const labels = Object.entries(LABEL_COLUMNS).map(([name, read]) => [name, read(row)] as const);
   const isExported = ({ key, kind }: Column) =>
     kind === "bound" ? !hidden.includes("histogram") : !hidden.includes(key);
-  const shown = columns.filter((column) => (canBeHidden(column) || column.kind === "bound") && isExported(column));
+  const isStatistic = (column: Column) => isNumeric(column) && column.measured_by === "index";
+  const isValue = (column: Column) => canBeHidden(column) || column.kind === "bound" || isStatistic(column);
+  const shown = columns.filter((column) => isValue(column) && isExported(column));
   return Object.fromEntries([...labels, ...shown.map((column) => [column.key, fileValue(column, row)] as const)]);
 }
 

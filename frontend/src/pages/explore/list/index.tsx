@@ -16,8 +16,7 @@ import {
   useUpdateList,
 } from "@/api/mutations";
 import { listQuery } from "@/api/queries";
-import type { Column, ExpertList, ExpertRow, ListEntry, RunSummary } from "@/api/types";
-import { fileValue, isStatistic } from "@/components/experts/columns";
+import type { Column, ExpertList, ListEntry, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { recordsCsv } from "@/components/plots/figure";
@@ -33,6 +32,7 @@ import { useIsNarrow } from "@/hooks/use-size";
 import { newEdit } from "@/lib/edits/edits";
 import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
 import { LabelEditor, TextEditor } from "@/pages/explore/expert/head";
+import { tableRow } from "@/pages/explore/experts/table";
 import { FoundTable } from "@/pages/explore/search/found-table";
 
 /** A ref that takes the focus, for an element that replaces the one that had it. */
@@ -156,7 +156,7 @@ interface ListHeadProps {
 type Editing = "name" | "note" | null;
 
 const listCsv = ({ entries }: ExpertList, columns: readonly Column[]) =>
-  recordsCsv(entries.map(({ row, note }) => ({ ...expertCells(row, columns), note })));
+  recordsCsv(entries.map(({ row, note }) => ({ ...tableRow(row, columns, []), note })));
 
 /** Only letters and digits, which every file system accepts. */
 const fileName = (run: string, name: string) => `${run}-${name.replace(/[^\p{L}\p{N}]+/gu, "-")}`;
@@ -265,22 +265,6 @@ function ListHead({ run, data }: ListHeadProps) {
         <DeleteList run={run} data={data} />
       </div>
     </header>
-  );
-}
-
-const inLists = (column: Column) =>
-  isStatistic(column) || ["expert", "label", "automatic", "tags", "top_tokens"].includes(column.key);
-
-/** Values by column. */
-function expertCells(row: ExpertRow, columns: readonly Column[]): Readonly<Record<string, string>> {
-  return Object.fromEntries(
-    columns
-      .filter(inLists)
-      .map((column) =>
-        column.kind === "label"
-          ? ["automatic_label", row.automatic?.label ?? ""]
-          : [column.key, String(fileValue(column, row))],
-      ),
   );
 }
 

@@ -160,7 +160,7 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
       </p>
       {experts.length > 0 && (
         <p className="ink2">
-          The best {experts.length} of {formatCount(searched)} experts, by this one prompt: some raise it by chance, and
+          The best {experts.length} of {formatCount(searched)} experts for this one prompt: some raise it by chance, and
           a label need not be about the text.
         </p>
       )}
