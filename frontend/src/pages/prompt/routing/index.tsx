@@ -182,9 +182,15 @@ const VIEWS: Readonly<Record<string, readonly [View, string]>> = {
 export default function RoutingPage() {
   const { pathname, search } = useLocation();
   const [view, title] = VIEWS[pathname] ?? ["tokens", "Tokens"];
-  // The former address of Layers.
-  if (view === "tokens" && new URLSearchParams(search).has("layers"))
-    return <Navigate replace to={`/layers${search}`} />;
+  const query = new URLSearchParams(search);
+  // Former addresses of Compare and Layers.
+  const against = query.get("against");
+  if (against !== null) {
+    query.delete("against");
+    query.set("second", against);
+    return <Navigate replace to={`/texts?${query}`} />;
+  }
+  if (view === "tokens" && query.has("layers")) return <Navigate replace to={`/layers${search}`} />;
   return (
     <>
       <title>{`${title} · MxD Explorer`}</title>
