@@ -1,8 +1,8 @@
 # Each target builds what it needs, once: stamp files in .venv and frontend record what is up to date.
 
 PYTHON ?= python3
-# One test process per core.
-PYTEST ?= -n auto --maxprocesses 8 --dist loadscope
+# One test process per core and one more, as tests of the browser and of other processes wait half of their time.
+PYTEST ?= -n $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 8 --dist loadscope
 # Examples per property in make fuzz.
 EXAMPLES ?= 1000
 VENV := .venv

@@ -21,7 +21,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MXD_ALLOWED_HOSTS"] = "testserver"
 # Triton reads it when a kernel is defined: without a GPU, kernels run in its interpreter.
 os.environ["TRITON_INTERPRET"] = "1"
-# One thread per worker, here and in child processes, because there are as many workers as cores.
+# One thread per worker, here and in child processes, because there are at least as many workers as cores.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"))
 
 import mxd.trainer.experimental  # noqa: F401  registers its methods, as the programs do

@@ -211,8 +211,10 @@ def test_downloads_contain_the_displayed_examples(page: Page) -> None:
     assert everything["shown"] == {"view": "snippet", "breaks": True, "seed": 0}
     listed = [example for group in everything["groups"] for example in group["examples"]]
     assert [example["position"] for example in listed] == [int(row["position"]) for row in table]
-    statistics = dict(list(csv.reader(saved(page, "Statistics, CSV").splitlines()))[1:])
-    assert int(statistics["active tokens"]) == everything["row"]["active_tokens"]
+    (statistics,) = csv.DictReader(saved(page, "Statistics, CSV").splitlines())
+    row = everything["row"]
+    assert [int(statistics[name]) for name in ("expert", "active_tokens")] == [row["expert"], row["active_tokens"]]
+    assert float(statistics["histogram_high"]) == row["histogram_high"]
     page.get_by_role("button", name="More", exact=True).click()
     expect_accessible(page.get_by_role("menuitem", name="Statistics, CSV"))
 
