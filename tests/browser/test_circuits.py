@@ -101,9 +101,7 @@ def test_other_targets_and_back(page: Page) -> None:
     page.goto(f"{ADDRESS}&prompt=The+girl+was+happy.")
     last_word = graph(page).get_by_role("button", name=re.compile("^Target: logit of ␣happy"))
     expect(last_word).to_be_visible(timeout=60_000)  # a full stop says little
-    expect(panel(page)).to_contain_text(
-        re.compile(r"Fires on.*Writes here.*[+−]\d", re.DOTALL), timeout=60_000
-    )
+    expect(panel(page)).to_contain_text(re.compile(r"Fires on.*Writes here.*[+−]\d", re.DOTALL), timeout=60_000)
     page.get_by_role("button", name=re.compile("^Explain the next token")).click()
     expect(page).to_have_url(re.compile(r"[?&]target=\d+"))
     expect(last_word).to_have_count(0)
