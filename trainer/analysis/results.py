@@ -133,7 +133,7 @@ class EditPrice(Documented):
         above = f"{self._times_random} × as much as" if is_clear else "about as much as"
         points = f"{100 * self._lost:.1f} ± {200 * self.ability_error:.1f}"
         is_lost = self._lost > 2 * self.ability_error
-        ability = f"and solves {points} points fewer items" if is_lost else "without a clear loss of ability"
+        ability = f"and solves {points} points less than the original" if is_lost else "without a clear loss of ability"
         return f"{changes} other text {'less than' if is_less else above} random experts, {ability}."
 
     @property

@@ -499,7 +499,7 @@ def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
             0.3,
             0.85,
             True,
-            "Costly: changes other text 3.0 × as much as random experts, and solves 5.0 ± 2.0 points fewer",
+            "Costly: changes other text 3.0 × as much as random experts, and solves 5.0 ± 2.0 points less",
         ),
         (0.12, 0.89, False, "Changes other text about as much as random experts, without a clear loss of ability."),
         (0.15, 0.9, False, "Changes other text 1.5 × as much as random experts, without"),

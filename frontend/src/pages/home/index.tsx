@@ -112,8 +112,8 @@ function Why({ run, expert }: { readonly run: string; readonly expert: number })
   const { data } = useQuery(expertQuery(run, expert));
   return (
     <p className="hero-why">
-      <b>Why experts and not features?</b> A transcoder feature writes one fixed direction; each expert of an{" "}
-      <Term id="mxd">MxD</Term> is a{" "}
+      <b>Why experts and not features?</b> A transcoder feature writes one fixed direction (
+      <Term id="input_dependence">input dependence</Term> 0&nbsp;%); each expert of an <Term id="mxd">MxD</Term> is a{" "}
       <a className="link" href={PAPER_URL}>
         linear map of its own
       </a>
@@ -121,8 +121,7 @@ function Why({ run, expert }: { readonly run: string; readonly expert: number })
       {data?.ablation != null && (
         <>
           {" "}
-          (<Term id="input_dependence">input dependence</Term> of expert {expert}:{" "}
-          {formatPercent(data.ablation.input_dependence, 0)}&nbsp;%)
+          (expert {expert}: {formatPercent(data.ablation.input_dependence, 0)}&nbsp;%)
         </>
       )}
       .{" "}

@@ -135,7 +135,8 @@ function Runs({ runs, losses }: RunList) {
       {sample !== "" && (
         <p className="runs-note ink2">
           {sample}; 95&nbsp;% intervals over sequences, not seeds. * Above 100&nbsp;%: with fixed experts, the layer
-          predicts worse than the mean output of the MLP.
+          predicts worse than the mean output of the MLP. Bold: best of its layer; of loss recovered, only if its
+          interval is apart from the others’.
         </p>
       )}
       <NextSteps runs={runs} />
