@@ -162,7 +162,8 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
         <p className="ink2">
           The best {experts.length} of {formatCount(searched)} experts for this one prompt: some raise it by chance, and
           a label need not be about the text.
-          {(request.unwanted ?? []).length > 0 && " Effect: change of log p of the wanted minus that of the unwanted text."}
+          {(request.unwanted ?? []).length > 0 &&
+            " Effect: change of log p of the wanted minus that of the unwanted text."}
         </p>
       )}
       {experts.length > 0 && <FoundTable run={run} found={found.data} prices={prices.data} />}
