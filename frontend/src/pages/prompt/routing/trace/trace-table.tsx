@@ -59,7 +59,7 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
 
 /** A change of a logit, in the colour of its sign. */
 export function Signed({ value }: { readonly value: number }) {
-  const text = formatSigned(value, 2);
+  const text = formatSigned(value, Math.abs(value) < 0.005 ? 4 : 2); // a small effect is not zero
   return <b className={`num ${text.startsWith("+") ? "up" : text.startsWith("−") ? "down" : ""}`}>{text}</b>;
 }
 
