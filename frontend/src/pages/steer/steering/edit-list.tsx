@@ -41,18 +41,16 @@ function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
   const layers = [run, ...(data?.layers ?? [])].toSorted((a, b) => a.layer - b.layer);
   return (
     <>
-      {layers.length > 1 && (
-        <label className="row layer-choice dim">
-          Experts of
-          <select value={chosen} onChange={(event) => setChosen(event.target.value)}>
-            {layers.map((one) => (
-              <option key={one.name} value={one.name}>
-                Layer {one.layer}, {methodName(one.method)}, {one.name}
-              </option>
-            ))}
-          </select>
-        </label>
-      )}
+      <label className="row layer-choice dim">
+        Experts of
+        <select value={chosen} onChange={(event) => setChosen(event.target.value)}>
+          {layers.map((one) => (
+            <option key={one.name} value={one.name}>
+              Layer {one.layer}, {methodName(one.method)}, {one.name}
+            </option>
+          ))}
+        </select>
+      </label>
       {Field === null ? (
         <div className="row search add-expert">
           <Icon name="search" />
