@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from mxd.backend.api.dependencies import ExpertId, RunName, ServicesDep, WriterDep
 from mxd.backend.api.event_stream import EventStream, stream_progress, streams
-from mxd.backend.database import annotations as notes
+from mxd.backend.database import annotations
 from mxd.backend.database.engine import reading
 from mxd.backend.inference.service import JobContext, cancel_on_disconnect, in_steps
 from mxd.backend.queries import examples as example_queries
@@ -211,10 +211,10 @@ def annotate_expert(run: RunName, expert: ExpertId, change: bodies.AnnotationCha
     """Change the label, the note and the tags of an expert."""
     with writing(writer) as session:
         check_expert(find_run(session, run), expert)
-        notes.annotate(session, run, expert, change)
+        annotations.annotate(session, run, expert, change)
 
 
-def _summary(record: notes.ListRecord, experts: int) -> bodies.ListSummary:
+def _summary(record: annotations.ListRecord, experts: int) -> bodies.ListSummary:
     return bodies.ListSummary(
         id=record.id, name=record.name, note=record.note, experts=experts, updated_at=aware(record.updated_at)
     )
@@ -225,8 +225,8 @@ def expert_lists(run: RunName, services: ServicesDep) -> bodies.ExpertLists:
     """All lists of a run, last changed first, and its tags, each with its number of experts."""
     with services.reading(run) as (session, _):
         return bodies.ExpertLists(
-            lists=tuple(_summary(*record) for record in notes.lists_with_counts(session, run)),
-            tags=notes.tag_counts(session, run),
+            lists=tuple(_summary(*record) for record in annotations.lists_with_counts(session, run)),
+            tags=annotations.tag_counts(session, run),
         )
 
 
@@ -237,17 +237,17 @@ def make_list(run: RunName, request: bodies.MakeListRequest, writer: WriterDep) 
         record = find_run(session, run)
         for expert in request.experts:
             check_expert(record, expert)
-        made = notes.make_list(session, run, request.name, request.experts)
+        made = annotations.make_list(session, run, request.name, request.experts)
         session.flush()
-        return _summary(made, len(notes.entries_of(session, made)))
+        return _summary(made, len(annotations.entries_of(session, made)))
 
 
 @of_users.get("/lists/{list_id}")
 def expert_list(run: RunName, list_id: ListId, services: ServicesDep) -> bodies.ExpertList:
     """One list with its experts, in its order."""
     with services.reading(run) as (session, record):
-        list_record = notes.find_list(session, run, list_id)
-        entries = notes.entries_of(session, list_record)
+        list_record = annotations.find_list(session, run, list_id)
+        entries = annotations.entries_of(session, list_record)
         vocabulary = services.runs.run(run).vocabulary
         rows = queries.rows_of(session, record, [entry.expert for entry in entries], vocabulary)
         return bodies.ExpertList(
@@ -263,10 +263,10 @@ def change_list(run: RunName, list_id: ListId, change: bodies.ListChange, writer
     """Change the name, the note and the experts of a list; all of it or, on an error, nothing."""
     with writing(writer) as session:
         of_run = find_run(session, run)
-        record = notes.find_list(session, run, list_id)
+        record = annotations.find_list(session, run, list_id)
         for expert in change.add:
             check_expert(of_run, expert)
-        notes.change_list(session, record, change)
+        annotations.change_list(session, record, change)
 
 
 @of_users.delete("/lists/{list_id}", status_code=204)
@@ -274,4 +274,4 @@ def delete_list(run: RunName, list_id: ListId, writer: WriterDep) -> None:
     """Delete a list; annotations of its experts stay."""
     with writing(writer) as session:
         find_run(session, run)
-        notes.delete_list(session, notes.find_list(session, run, list_id))
+        annotations.delete_list(session, annotations.find_list(session, run, list_id))

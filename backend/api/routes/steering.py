@@ -15,7 +15,7 @@ from starlette.responses import Response
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep, WriterDep
 from mxd.backend.api.event_stream import EventStream, stream_progress, stream_steps, streams
 from mxd.backend.api.routes.routing import expert_infos, find_runs
-from mxd.backend.database import annotations as notes
+from mxd.backend.database import annotations
 from mxd.backend.database.annotations import SessionRecord
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import RunNotFoundError
@@ -181,7 +181,7 @@ SessionId = Annotated[str, Path(max_length=32, pattern="^[a-z0-9]+$", descriptio
 def list_sessions(run: RunName, services: ServicesDep) -> bodies.SessionList:
     """Saved sessions of a run, newest first."""
     with services.reading(run) as (session, _):
-        read = ((record, _saved(record)) for record in notes.sessions_of(session, run))
+        read = ((record, _saved(record)) for record in annotations.sessions_of(session, run))
         sessions = tuple(bodies.SessionSummary(**_fields(record, saved)) for record, saved in read if saved)
     return bodies.SessionList(sessions=sessions)
 
@@ -193,11 +193,11 @@ def save_session(
     """Save a session: prompt, edits, sampling and seed reproduce the same texts."""
     with writing(writer) as session:
         saved = request.model_dump(mode="json")
-        units = notes.json_units(units_of(session, services.runs, run, request.steering))
+        units = annotations.json_units(units_of(session, services.runs, run, request.steering))
         if request.text is None and request.result is not None:
             text = "".join(token.text for token in request.result.steered[0]).strip()
             saved["text"] = text if len(text) <= TEXT_SHOWN else text[:TEXT_SHOWN].rsplit(" ", 1)[0]
-        return _opened(session, services.runs, notes.save_session(session, run, units=units, **saved))
+        return _opened(session, services.runs, annotations.save_session(session, run, units=units, **saved))
 
 
 @router.get("/showcase")
@@ -210,7 +210,7 @@ def showcase(services: ServicesDep) -> bodies.HomeShowcase:
     except ValidationError as error:
         raise UserError(f"{SHOWCASE_FILE} in {services.settings.data} is damaged: {error}. Delete it.") from error
     with reading(services.database) as session:
-        named = (each for each in notes.sessions_of(session, stored.run) if each.name == stored.session)
+        named = (each for each in annotations.sessions_of(session, stored.run) if each.name == stored.session)
         opened = (_opened(session, services.runs, each) for each in named if _saved(each))
         found = next((each for each in opened if not each.changed), None)
     if found is None:
@@ -224,14 +224,14 @@ def showcase(services: ServicesDep) -> bodies.HomeShowcase:
 def open_session(id: SessionId, services: ServicesDep) -> bodies.SavedSession:
     """A saved session, and whether anything that its texts depend on has changed."""
     with reading(services.database) as session:
-        return _opened(session, services.runs, notes.find_session(session, id))
+        return _opened(session, services.runs, annotations.find_session(session, id))
 
 
 @router.delete("/sessions/{id}", status_code=204)
 def delete_session(id: SessionId, writer: WriterDep) -> None:
     """Delete a saved session."""
     with writing(writer) as session:
-        notes.delete_session(session, id)
+        annotations.delete_session(session, id)
 
 
 def _saved(record: SessionRecord) -> bodies.SaveSessionRequest | None:
@@ -269,7 +269,7 @@ def _changes(
     session: Session, library: RunLoader, record: SessionRecord, steering: bodies.SteeringRequest
 ) -> tuple[str, ...]:
     try:
-        now = notes.json_units(units_of(session, library, record.run, steering))
+        now = annotations.json_units(units_of(session, library, record.run, steering))
     except RunNotFoundError:
         return ("A run of this session is gone from the database, so its texts cannot be written again.",)
     except NotFoundError:

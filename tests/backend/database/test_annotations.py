@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from mxd.backend.database import annotations as notes
+from mxd.backend.database import annotations
 from mxd.backend.database.engine import count_written, remove_written
 from mxd.trainer.storage.database.open import delete_index
 from tests.helpers.databases import NUM_EXPERTS
@@ -137,7 +137,7 @@ def test_a_label_is_set_changed_kept_by_a_new_index_and_deleted(own_client: Test
     own_client.patch(EXPERT, json={"label": "Foxes"})
     with Session(own) as session, session.begin():
         delete_index(session, 1)
-        assert notes.labels_of(session, "first", [4]) == {4: "Foxes"}
+        assert annotations.labels_of(session, "first", [4]) == {4: "Foxes"}
         assert count_written(session, "first") == 1
         remove_written(session, "first")
         assert count_written(session, "first") == 0

@@ -14,7 +14,7 @@ from pyarrow.parquet import read_table
 
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.database import annotations as notes
+from mxd.backend.database import annotations
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.attribution_graph import FOLDER, attribution_graph, cantor, write_features, write_graph
 from mxd.backend.export.static_site.write import COLUMNS, EXAMPLES, EXPERTS_PER_FILE
@@ -60,8 +60,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     database = made_up_database(folder, sqlite_url(folder))
     with writing(database) as session:
-        notes.set_label(session, "first", 3, '=1+1, "foxes\x1b[2J"')
-        notes.set_label(session, "first", 5, HOSTILE)
+        annotations.set_label(session, "first", 3, '=1+1, "foxes\x1b[2J"')
+        annotations.set_label(session, "first", 5, HOSTILE)
     database.dispose()
     for name in FORMATS:
         words = ["export", "first", "--format", name, "--out", str(folder / name), "--data", str(folder)]

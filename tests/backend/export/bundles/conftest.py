@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Table, insert
 from sqlalchemy.orm import Session
 
-from mxd.backend.database import annotations as notes
+from mxd.backend.database import annotations
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.export.bundles.pack import pack
 from mxd.backend.schemas.experts import AnnotationChange
@@ -50,14 +50,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def _annotate(session: Session) -> None:
-    notes.annotate(session, "small", 3, AnnotationChange(label="foxes", note="seen in songs", add_tags=("animals",)))
-    notes.make_list(session, "small", "good", [3, 1])
+    annotations.annotate(
+        session, "small", 3, AnnotationChange(label="foxes", note="seen in songs", add_tags=("animals",))
+    )
+    annotations.make_list(session, "small", "good", [3, 1])
     edit = {"expert": 3, "mode": "add", "strength": 2.0}
     token = {"id": 3, "text": " again", "delta_log_probability": 0.5}
     texts = {"text": "again", "result": {"baseline": [[token]], "steered": [[token]]}}
     steering = {"prompt": "One day", "edits": [edit]}
-    notes.save_session(session, "small", "louder", steering, {"small": {"3": 1.5}}, **texts)
-    notes.set_label(session, "another", 0, "of another run")
+    annotations.save_session(session, "small", "louder", steering, {"small": {"3": 1.5}}, **texts)
+    annotations.set_label(session, "another", 0, "of another run")
 
 
 def _measure(session: Session, data: Path) -> None:
