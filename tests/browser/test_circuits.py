@@ -43,7 +43,8 @@ def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(p
     finding = r"\(\d+(, (weak|no) label)?, layer \d, on .*\) (supports|opposes) .* most: without it, the logit \w+ from"
     told = re.search(r"\((\d+)", page.get_by_text(re.compile(finding)).inner_text())
     assert told is not None
-    expect(panel(page).get_by_role("heading", name=f"Expert {told[1]}, layer ")).to_be_visible()
+    named = rf"\({told[1]}(, (weak|no) label)?, layer \d, on "  # as the finding names it
+    expect(panel(page).get_by_role("heading", name=re.compile(named))).to_be_visible()
     claim = re.compile(r"^Verdict: These 20 experts .*explain what all .* add to the logit of ␣.* is lost\.")
     expect(page.get_by_role("status").filter(has_text=claim)).to_be_visible()
     shares = r"sufficient, .*necessary: kept alone, 20 experts carry .* ± \d+\); without the 20, .* remains\."
@@ -58,15 +59,16 @@ def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(p
         )
     )
     effect = r"(supports|opposes|0)"
-    named = re.compile(rf"^Expert \d+, layer \d, on .*predicted {effect}.*, measured {effect}")
-    expect(graph(page).get_by_role("button", name=named)).to_have_count(20)
+    button = re.compile(rf"^Expert \d+, layer \d, on .*predicted {effect}.*, measured {effect}")
+    expect(graph(page).get_by_role("button", name=button)).to_have_count(20)
     assert violations(page) == []
     experts(page).nth(1).click()
     expect(page).to_have_url(re.compile(r"[?&]node=\d+\b"))
     effects = panel(page).get_by_role("definition").filter(has_text=EFFECT)
     expect(effects).to_have_count(2)  # predicted and measured
-    heading = panel(page).get_by_role("heading", name=re.compile(r"^Expert \d+, layer \d, on "))
-    selected = re.compile(" ".join((experts(page).nth(1).text_content() or "").split(",")[0].split()) + ",")
+    heading = panel(page).get_by_role("heading", name=re.compile(r"\(\d+.*, layer \d, on "))
+    number = (experts(page).nth(1).text_content() or "").split(",")[0].removeprefix("Expert ")
+    selected = re.compile(rf"\({number}\b")
     expect(heading).to_have_text(selected)
     hover(experts(page).nth(4))
     expect(heading).not_to_have_text(selected)
@@ -107,7 +109,7 @@ def test_other_targets_and_back(page: Page) -> None:
     expect(last_word).to_have_count(0)
     page.goto(f"{ADDRESS}&prompt={PROMPT.replace(' ', '+')}")
     likely = page.get_by_role("group", name="Target").get_by_role("button")
-    expect(page.get_by_text("Explain the likeliest token, or another")).to_be_visible()
+    expect(page.get_by_text("Explain the likeliest token:")).to_be_visible()
     expect(likely.first).to_have_attribute("aria-pressed", "true")
     likely.nth(1).click()
     expect(page).to_have_url(re.compile(r"[?&]target=\d+"))

@@ -205,7 +205,7 @@ def price_in_steps(
         yield done, total
     kl_GS, loss_GS = torch.cat(kl, 1), torch.cat(losses, 1)
     change_GS = loss_GS - loss_GS[:1]
-    every_IG = torch.cat([torch.stack(each) for each in solved.values()]).float()
+    every_IG = torch.cat([torch.stack(each) for each in solved.values()]).double()
 
     def on_text(rows: slice) -> PriceOnText:
         kl_S, change_S = kl_GS[rows].mean(0), change_GS[rows].mean(0)
@@ -214,7 +214,7 @@ def price_in_steps(
         )
 
     def ability(rows: slice) -> Ability:
-        shares = {kind: float(torch.stack(each).float().mean(0)[rows].mean()) for kind, each in solved.items()}
+        shares = {kind: float(torch.stack(each).double().mean(0)[rows].mean()) for kind, each in solved.items()}
         return Ability(all=float(every_IG[:, rows].mean()), **shares)
 
     original, edited, drawn = slice(0, 1), slice(1, 2), slice(2, None)

@@ -108,8 +108,8 @@ class EditPrice(Documented):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def is_costly(self) -> bool:
-        """True from twice the KL of random experts, or with a clear loss of ability."""
-        return self.edits.kl >= COSTLY * self.random.kl or self._lost > 2 * self.ability_error
+        """True from twice the KL of random experts, or with a loss of ability that is clearly above theirs."""
+        return self.edits.kl >= COSTLY * self.random.kl or self._is_lost
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -117,8 +117,8 @@ class EditPrice(Documented):
         """KL divergence relative to random experts, and change of ability beside theirs, with two standard errors."""
         relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
         interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
-        random = signed(100 * (self.random_ability.all - self.original_ability.all), 1)
-        points = f"{signed(-100 * self._lost, 1)} ± {200 * self.ability_error:.1f} points (random {random})"
+        own, random = (each.all - self.original_ability.all for each in (self.ability, self.random_ability))
+        points = f"{signed(100 * own, 1)} ± {200 * self.ability_error:.1f} points (random {signed(100 * random, 1)})"
         kl = f"KL {self._times_random} ± {interval:.1f} × random"
         # Lines break between both only.
         return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in (kl, f"ability {points}"))
@@ -132,13 +132,21 @@ class EditPrice(Documented):
         changes = "Costly: changes" if self.is_costly else "Cheap: changes" if is_less else "Changes"
         above = f"{self._times_random} × as much as" if is_clear else "about as much as"
         points = f"{100 * self._lost:.1f} ± {200 * self.ability_error:.1f}"
-        is_lost = self._lost > 2 * self.ability_error
-        ability = f"and solves {points} points less than the original" if is_lost else "without a clear loss of ability"
+        ability = (
+            f"and loses {points} points more of ability"
+            if self._is_lost
+            else "without a clearly larger loss of ability"
+        )
         return f"{changes} other text {'less than' if is_less else above} random experts, {ability}."
 
     @property
     def _lost(self) -> float:
-        return self.original_ability.all - self.ability.all
+        """Loss of ability beyond that of random experts."""
+        return self.random_ability.all - self.ability.all
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._lost > 2 * self.ability_error
 
     @property
     def _times_random(self) -> str:

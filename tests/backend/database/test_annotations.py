@@ -200,7 +200,7 @@ def test_a_session_keeps_both_texts_and_the_price_of_its_edits(own_client: TestC
     assert {**kept, "price": {key: kept["price"][key] for key in PRICE}} == {**kept, **result}
     assert (
         kept["price"]["verdict"]
-        == "Costly: changes other text 5.0 × as much as random experts, without a clear loss of ability."
+        == "Costly: changes other text 5.0 × as much as random experts, without a clearly larger loss of ability."
     )
     listed, first = own_client.get(SESSIONS).json()["sessions"]
     assert (opened["text"], listed["text"], listed["price"]) == ("jumps again", "jumps again", kept["price"])

@@ -262,7 +262,11 @@ interface PriceProps {
 function Price({ at, stored }: PriceProps) {
   return (
     <p className="hero-price">
-      {at?.price && <span title={at.price.figures}>{at.price.verdict}</span>}{" "}
+      {at?.price && (
+        <>
+          <span>{at.price.verdict}</span> <span className="dim">{at.price.figures}.</span>{" "}
+        </>
+      )}
       {stored?.perplexity_ratio != null && (
         <span className={stored.is_fluent ? "dim" : "bad"}>
           <Term id="perplexity_ratio">Perplexity</Term> of this text ×&nbsp;{formatFixed(stored.perplexity_ratio, 1)}
@@ -340,13 +344,13 @@ function Hero(props: HeroProps) {
     <section className="hero" aria-label="Steering a text">
       <HeroHead {...props} />
       <div className="stack hero-side">
-        {edits.map(({ expert }) => (
-          <ExpertCard key={expert} run={run.name} expert={expert} />
-        ))}
         <p className="row wrap ink2">
           <RampLegend kind="sequential" low="Activation 0" high="largest" />
           <span>↵ is a line break</span>
         </p>
+        {edits.map(({ expert }) => (
+          <ExpertCard key={expert} run={run.name} expert={expert} />
+        ))}
       </div>
       <div className="stack hero-main">
         <div className="row">

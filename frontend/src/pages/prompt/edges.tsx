@@ -18,6 +18,8 @@ export interface Edge {
 const WIDTH = { min: 0.8, more: 3.2 } as const;
 /** Between the ends of edges at a box, if it has the room. */
 const PORT = 9;
+/** Between an edge and the boxes that it passes. */
+const CLEAR = 4;
 
 /** Place of an element inside an ancestor; unlike that of its client rectangle, not scaled in a presentation. */
 function placeOf(element: HTMLElement, inside: Element) {
@@ -29,7 +31,8 @@ function placeOf(element: HTMLElement, inside: Element) {
   return { x, top: y, bottom: y + element.offsetHeight, width: element.offsetWidth };
 }
 
-type Places = ReadonlyMap<string | undefined, ReturnType<typeof placeOf>>;
+type Place = ReturnType<typeof placeOf>;
+type Places = ReadonlyMap<string | undefined, Place>;
 
 /** Where an edge leaves or reaches a box: side by side, in the order of the other ends. */
 function portOf(edge: Edge, edges: readonly Edge[], places: Places, own: "from" | "to", other: "from" | "to") {
@@ -38,6 +41,32 @@ function portOf(edge: Edge, edges: readonly Edge[], places: Places, own: "from" 
   const beside = edges.filter((each) => each[own] === edge[own]).toSorted((a, b) => farX(a) - farX(b));
   const room = Math.min(PORT, (width - PORT) / beside.length);
   return x + room * (beside.indexOf(edge) - (beside.length - 1) / 2);
+}
+
+/**
+ * Upwards from a point to another, with upright ends. Where the curve would cross a box, it passes through the nearest gap
+ * of that line of boxes.
+ */
+function curve(x: number, y: number, endX: number, endY: number, boxes: readonly Place[]): string {
+  const at = (height: number) => {
+    const done = (y - height) / (y - endY);
+    return x + (endX - x) * done * done * (3 - 2 * done);
+  };
+  const between = boxes.filter(({ top, bottom }) => bottom < y && top > endY).sort((a, b) => b.top - a.top);
+  const crossed = between.find((box) => {
+    const [left, right] = [at(box.top), at(box.bottom)].sort((a, b) => a - b) as [number, number];
+    return left < box.x + box.width / 2 + CLEAR && right > box.x - box.width / 2 - CLEAR;
+  });
+  const third = (y - endY) / 3;
+  if (crossed === undefined) return `C${x} ${y - third} ${endX} ${endY + third} ${endX} ${endY}`;
+  const { top, bottom } = crossed;
+  const line = between.filter((box) => box.top === top);
+  const wanted = at((top + bottom) / 2);
+  const [gap = wanted] = line
+    .flatMap((box) => [-1, 1].map((side) => box.x + side * (box.width / 2 + CLEAR)))
+    .filter((place) => line.every((box) => Math.abs(place - box.x) > box.width / 2))
+    .sort((a, b) => Math.abs(a - wanted) - Math.abs(b - wanted));
+  return `${curve(x, y, gap, bottom, boxes)}V${top}${curve(gap, top, endX, endY, boxes)}`;
 }
 
 /** From the top of a lower box to the bottom of a higher one. */
@@ -66,11 +95,10 @@ export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
         const width = WIDTH.min + WIDTH.more * Math.sqrt(size);
         const head = Math.min(4 + 1.7 * width, 0.6 * Math.abs(start.top - end.bottom));
         const tail = end.bottom + head;
-        const bend = Math.max(14, Math.abs(start.top - tail) * 0.45);
         return (
           <g key={`${from}-${to}`} className={`${isUp ? "up" : "down"}${isNear ? " near" : ""}`}>
             <path
-              d={`M${x} ${start.top}C${x} ${start.top - bend} ${endX} ${tail + bend} ${endX} ${tail}`}
+              d={`M${x} ${start.top}${curve(x, start.top, endX, tail, [...places.values()])}`}
               {...{ fill: "none", stroke: "currentColor", strokeWidth: width }}
             />
             <polygon

@@ -1,7 +1,7 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
 import { type Query, type QueryKey, useIsFetching, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Fragment, useMemo, useState } from "react";
+import { Fragment, type ReactNode, useMemo, useState } from "react";
 
 import { fetchSnapshot } from "@/api/mutations";
 import { circuitCheckQuery, circuitQuery, predictionsQuery, progressQuery, routingQuery } from "@/api/queries";
@@ -28,19 +28,16 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-values";
-import { useIsNarrow } from "@/hooks/use-size";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
 import { visibleText } from "@/lib/text/token-text";
-import { FoundExpert } from "@/pages/prompt/expert-name";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import {
   CIRCUIT_PARAMS,
   defaultTarget,
-  expertInfo,
   kindOf,
   MOST_PROBABLE,
   SHOWN,
@@ -49,7 +46,7 @@ import {
   strongest,
 } from "./circuit";
 import { Graph } from "./graph";
-import { NodePanel } from "./panel";
+import { FoundNode, NodePanel } from "./panel";
 
 import "./circuits.css";
 
@@ -97,7 +94,7 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   return (
     <div className="row wrap target-bar" role="group" aria-label="Target">
       <span className="dim">
-        {isDefault && next === null ? `Explain the likeliest ${kindOf(likely, candidates)}, or another:` : "Explain"}
+        {isDefault && next === null ? `Explain the likeliest ${kindOf(likely, candidates)}:` : "Explain"}
       </span>
       {next !== null && (
         <>
@@ -162,6 +159,8 @@ interface Parts {
 
 interface FindingProps extends Parts {
   readonly checking: { readonly key: QueryKey; readonly error: Error | null; readonly isFetching: boolean };
+  /** Beside the verdict. */
+  readonly children: ReactNode;
 }
 
 /** How far a task is, and the time that is left. */
@@ -177,16 +176,8 @@ function Progress({ of }: { readonly of: QueryKey }) {
 }
 
 /** The finding: the experts that support and oppose the target most, and what they do together. */
-function Finding({ response, check, checking }: FindingProps) {
+function Finding({ response, check, checking, children }: FindingProps) {
   const { graph } = response;
-  const named = (index: number) => {
-    const node = graph.nodes[index];
-    return node === undefined ? null : (
-      <FoundExpert info={expertInfo(response, node)} expert={node.expert}>
-        layer {node.layer}, on <TokenChip text={graph.tokens[node.position]?.text ?? ""} />
-      </FoundExpert>
-    );
-  };
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
   const name = token === undefined ? `the ${graph.label}` : <TokenChip text={token.text} />;
@@ -196,12 +187,14 @@ function Finding({ response, check, checking }: FindingProps) {
         {check === null ? "Predicted" : "Measured"}:{" "}
         {strongest(graph, check).map(({ index, change }, i) => (
           <Fragment key={index}>
-            {named(index)} {change < 0 ? "supports" : "opposes"} {i === 0 ? name : "it"} most: without it, the{" "}
-            {token === undefined ? "target" : "logit"} {change < 0 ? "falls" : "rises"} from {formatFixed(graph.value)}{" "}
-            to {formatFixed(graph.value + change)}.{" "}
+            <FoundNode response={response} index={index} /> {change < 0 ? "supports" : "opposes"}{" "}
+            {i === 0 ? name : "it"} most: without it, the {token === undefined ? "target" : "logit"}{" "}
+            {change < 0 ? "falls" : "rises"} from {formatFixed(graph.value)} to {formatFixed(graph.value + change)}
+            .{" "}
           </Fragment>
         ))}
       </p>
+      {children}
       <div className="circuit-verdict" data-level={check?.verdict.level}>
         <div role="status" aria-busy={checking.isFetching}>
           {check !== null ? (
@@ -253,47 +246,39 @@ interface ViewProps extends UrlState<typeof CIRCUIT_PARAMS> {
   readonly isStopped: boolean;
 }
 
-/** Below the graph: what the signs mean, and what is shown and saved. */
-function GraphToolbar(props: Omit<ViewProps, "next" | "isStopped"> & Parts) {
-  const { request, check, params, setParams } = props;
-  const { graph } = props.response;
-  const isNarrow = useIsNarrow();
-  const sized = sizedEdges(graph);
-  const drawn = sized.filter(({ isStrong }) => isStrong).length;
+/** How many experts are shown, and what the other ones do. */
+const Choices = ({ params, setParams }: UrlState<typeof CIRCUIT_PARAMS>) => (
+  <div className="row wrap">
+    <label>
+      Experts{" "}
+      <NumberInput
+        label="Experts"
+        value={params.nodes}
+        digits={0}
+        min={1}
+        max={100}
+        onCommit={(nodes) => setParams({ nodes: Math.round(nodes) })}
+      />
+    </label>
+    <SegmentedControl
+      label="MLPs"
+      value={params.errors}
+      onChange={(errors) => setParams({ errors }, "push")}
+      segments={[
+        { value: "kept", label: "Original model" },
+        { value: "dropped", label: "Layers replaced" },
+      ]}
+    />
+  </div>
+);
+
+function Save({ request, response: { graph }, check }: Parts & Pick<ViewProps, "request">) {
   const { mutate, isPending, error } = useMutation({
     mutationFn: () => fetchSnapshot(request.runs[0] ?? "", { kind: "circuit", request, graph, check }),
     onSuccess: (files) => saveFile("circuit.json", JSON.stringify(files.graph), "application/json"),
   });
   return (
-    <div className="row wrap circuit-toolbar">
-      <p className="dim">
-        Each box is an expert: what it fires on, and how much it supports (+) or opposes (−) the target,{" "}
-        <Term id="circuit_effect">{check === null ? "predicted" : "measured without it"}</Term>.{" "}
-        {isNarrow
-          ? "Tap a box for its inputs."
-          : `${drawn} of ${sized.length} arrows are always drawn: those with at least ${formatPercent(DRAWN_FROM, 0)} % of the effect of the strongest one to the target, or between experts. Point at a box for its path.`}
-      </p>
-      <label>
-        Experts{" "}
-        <NumberInput
-          label="Experts"
-          value={params.nodes}
-          digits={0}
-          min={1}
-          max={100}
-          onCommit={(nodes) => setParams({ nodes: Math.round(nodes) })}
-        />
-      </label>
-      <SegmentedControl
-        label="MLPs"
-        value={params.errors}
-        onChange={(errors) => setParams({ errors }, "push")}
-        segments={[
-          { value: "kept", label: "Original model" },
-          { value: "dropped", label: "Layers replaced" },
-        ]}
-      />
-      {error !== null && <span role="alert">{error.message}</span>}
+    <div className="circuit-save">
       <Button
         size="small"
         icon="download"
@@ -303,7 +288,25 @@ function GraphToolbar(props: Omit<ViewProps, "next" | "isStopped"> & Parts) {
       >
         Save graph
       </Button>
+      {error !== null && <span role="alert">{error.message}</span>}
     </div>
+  );
+}
+
+/** What the signs mean. */
+function Legend({ response: { graph }, check }: Parts) {
+  const sized = sizedEdges(graph);
+  return (
+    <p className="dim">
+      Box: what an expert fires on, and its effect on the target (+ supports, − opposes),{" "}
+      <Term id="circuit_effect">{check === null ? "predicted" : "measured"}</Term>.{" "}
+      <span
+        className="arrows"
+        title={`Those from ${formatPercent(DRAWN_FROM, 0)} % of the strongest one to the target, or between experts`}
+      >
+        Arrows: {sized.filter(({ isStrong }) => isStrong).length} of {sized.length}; point at a box for all.
+      </span>
+    </p>
   );
 }
 
@@ -330,11 +333,13 @@ function CircuitView({ response, request, next, isStopped, params, setParams }: 
         isDefault={params.target === MOST_PROBABLE}
         onChange={(target, at = request.position ?? null) => setParams({ target, at, node: null }, "push")}
       />
-      <Finding {...parts} checking={{ key: checkQuery.queryKey, error, isFetching }} />
+      <Finding {...parts} checking={{ key: checkQuery.queryKey, error, isFetching }}>
+        <Save {...parts} request={request} />
+      </Finding>
       <div className="circuit-columns">
         <section className="prompted-main" aria-label="Graph">
+          <Legend {...parts} />
           <Graph {...parts} selected={selected} hovered={hovered} onSelect={select} onHover={setHovered} />
-          <GraphToolbar {...parts} request={request} params={params} setParams={setParams} />
         </section>
         <aside className="circuit-panel" aria-label="Circuit details">
           <NodePanel
@@ -429,7 +434,9 @@ function Circuits({ run }: { readonly run: RunSummary }) {
         onExample={(example) => choose(continuationPrompt(example))}
         onStop={stop}
       />
-      <Layers run={run} chosen={others ?? []} onChoose={(names) => setParams({ layers: names, node: null }, "push")} />
+      <Layers run={run} chosen={others ?? []} onChoose={(names) => setParams({ layers: names, node: null }, "push")}>
+        <Choices {...{ params, setParams }} />
+      </Layers>
       {prompt === "" && (
         <EmptyState title="Type a text to trace its next token">
           <p>

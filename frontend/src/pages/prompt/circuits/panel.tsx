@@ -5,16 +5,15 @@ import { useState } from "react";
 
 import { directEffectsQuery, topExamplesQuery } from "@/api/queries";
 import type { CircuitCheck, CircuitEdge, CircuitNode, CircuitResponse } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
-import { Promoted } from "@/components/tokens/token-chip";
+import { distinctWords, Promoted, TokenChip, TokenChips } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
-import { ExpertName } from "@/pages/prompt/expert-name";
+import { ExpertName, FoundExpert } from "@/pages/prompt/expert-name";
 
 import { effectText, expertInfo, nodeName, tokenText } from "./circuit";
 
@@ -22,6 +21,7 @@ const EXAMPLES = 3;
 /** Edges of each direction before the others are asked for. */
 const EDGES = 5;
 const WRITTEN = 2;
+const FIRES_ON = 4;
 
 interface PanelProps {
   readonly response: CircuitResponse;
@@ -33,6 +33,17 @@ interface PanelProps {
   readonly onSelect: (index: number) => void;
   /** Explains the expert's own activation. */
   readonly onExplain: (node: CircuitNode) => void;
+}
+
+/** The name of an expert's node, the same in the finding and the panel. */
+export function FoundNode({ response, index }: Pick<PanelProps, "response" | "index">) {
+  const node = response.graph.nodes[index];
+  if (node === undefined) return null;
+  return (
+    <FoundExpert info={expertInfo(response, node)} expert={node.expert}>
+      layer {node.layer}, on <TokenChip text={response.graph.tokens[node.position]?.text ?? ""} />
+    </FoundExpert>
+  );
 }
 
 interface EdgeListProps extends Pick<PanelProps, "response" | "check" | "index" | "onSelect"> {
@@ -131,15 +142,13 @@ function Writes({ response: { graph }, check, text, node: { run, position, exper
 /** What an expert fires on and writes, and its effects on the target. */
 function Facts(props: FactsProps) {
   const { response, check, index, node } = props;
-  const info = expertInfo(response, node);
+  const words = (expertInfo(response, node)?.top_tokens ?? []).map((text) => ({ text }));
   const measured = check?.measured[index];
   return (
     <dl className="fires-writes">
       <dt>Fires on</dt>
       <dd>
-        {info !== undefined && (
-          <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
-        )}
+        <TokenChips tokens={distinctWords(words)} first={FIRES_ON} />
       </dd>
       <dt>
         <Term id="direct_logit_effect">Writes</Term> here
@@ -179,7 +188,9 @@ export function NodePanel({ response, check, text, index, onSelect, onExplain }:
   const isHere = found !== undefined;
   return (
     <section className="stack node-pane" aria-label="Selected node">
-      <h2>{nodeName(response, node)}</h2>
+      <h2>
+        <FoundNode response={response} index={index} />
+      </h2>
       <Facts response={response} check={check} text={text} index={index} node={node} />
       <div className="row wrap">
         {isHere && (

@@ -23,6 +23,7 @@ import { sentencePrompt } from "@/lib/text/kwic";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { DifferenceView } from "./difference/difference-view";
+import { Filters } from "./foot";
 import { ROUTING_PARAMS, type RoutingState } from "./routing-params";
 import { RoutingView } from "./routing-view";
 import { TraceView } from "./trace/trace-view";
@@ -150,7 +151,10 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         chosen={view === "layers" ? (chosen ?? []) : null}
         onChoose={(names) => setParams({ layers: names }, "push")}
       >
-        <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+        <div className="row wrap filters">
+          {view === "layers" && <Filters params={params} setParams={setParams} />}
+          <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+        </div>
       </Layers>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {view === "texts" && (prompt === "" || second === "") && (

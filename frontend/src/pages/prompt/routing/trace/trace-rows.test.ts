@@ -5,7 +5,6 @@ import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import {
   ablationsOf,
-  byEffect,
   CELL,
   cellWidth,
   controlsOf,
@@ -105,22 +104,6 @@ test("the experts of a layer are ablated together, then each by itself, at most 
   );
   const [together, ...single] = ablationsOf([many], "late", 1);
   expect([together?.length, single.length, single[0]?.[0]?.expert]).toEqual([64, 63, 79]);
-});
-
-test("once all effects are measured, the cells of a token show the expert with the largest, or the chosen one", () => {
-  const layers = traceLayers([EARLY, LATE], RUNS, heatColumns(LATE, true), 100);
-  const order = (...args: [Parameters<typeof byEffect>[2], Parameters<typeof byEffect>[3]]) =>
-    byEffect(layers, 1, ...args).map(({ tokens }) => tokens.get(1)?.map(({ row }) => row.expert));
-  const [late, early] = layers.map((layer) => (layer.tokens.get(1) ?? []).map((one) => ({ layer, ...one, effect: 1 })));
-  const late1 = late?.toReversed() ?? [];
-  const usual = order(new Map(), null);
-  expect(usual).toEqual(layers.map(({ tokens }) => tokens.get(1)?.map(({ row }) => row.expert)));
-  const part = [["late", { joint: 0, experts: late1 }]] as const;
-  expect(order(new Map(part), null)).toEqual(usual);
-  const measured = new Map([...part, ["early", { joint: 0, experts: early ?? [] }] as const]);
-  expect(order(measured, null)[0]?.[0]).toBe(late1[0]?.row.expert);
-  const other = usual[0]?.[1] ?? -1;
-  expect(order(measured, { run: "late", position: 1, expert: other })[0]?.[0]).toBe(other);
 });
 
 test("a change is compared with that of other experts of the token", () => {

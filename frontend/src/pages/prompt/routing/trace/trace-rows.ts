@@ -120,25 +120,6 @@ export interface Raiser {
 /** By run: its experts on a token by the size of their effects, and their joint effect. */
 export type Raisers = ReadonlyMap<string, { readonly joint: number; readonly experts: readonly Raiser[] }>;
 
-/**
- * The layers with the expert of the largest effect, or the chosen one, in the cells of a token. All at once, so that what
- * is read for a chosen cell is asked for twice at most.
- */
-export const byEffect = (
-  layers: readonly TraceLayer[],
-  position: number,
-  raisers: Raisers,
-  chosen: TracedCell | null,
-): readonly TraceLayer[] =>
-  layers.map((layer) => {
-    const experts = layer.tokens.get(position) ?? [];
-    const found = raisers.size < layers.length ? undefined : raisers.get(layer.run)?.experts[0];
-    const isChosen = chosen?.run === layer.run && chosen.position === position;
-    const expert = isChosen ? chosen.expert : found?.row.expert;
-    const first = experts.filter(({ row }) => row.expert === expert);
-    return { ...layer, tokens: new Map(layer.tokens).set(position, [...new Set([...first, ...experts])]) };
-  });
-
 /** For example `7.6 %`, of the cell's activation. */
 export const percentOf = (share: number) =>
   `${formatFixed(100 * Math.abs(share), Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;

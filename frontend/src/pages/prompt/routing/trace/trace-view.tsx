@@ -20,13 +20,12 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { formatFixed, formatPlural, formatShare } from "@/lib/text/format";
 import { ExpertName, FoundExpert } from "@/pages/prompt/expert-name";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { Filters, ReplacedKl, usePredictions } from "@/pages/prompt/routing/foot";
+import { ReplacedKl, usePredictions } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import { NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
   ablationsOf,
-  byEffect,
   cellKey,
   controlsOf,
   percentOf,
@@ -66,7 +65,8 @@ function effectsQuery({ text, layers }: Traced, groups: Groups, more: Partial<Ci
 /** The chosen cell, and the later cells that it feeds, beside other experts of its token. */
 function useFeeds(traced: Traced, chosen: TracedCell | null) {
   const cells = useMemo(() => readCells(traced.layers), [traced]);
-  const cell = cells.find((one) => chosen !== null && cellKey(one) === cellKey(chosen)) ?? null;
+  const cell =
+    cells.find((one) => chosen !== null && cellKey(one) === cellKey(chosen) && one.expert === chosen.expert) ?? null;
   const controls = cell === null ? [] : controlsOf(traced.routings, cell);
   const { data, error } = useQuery(
     effectsQuery(traced, cell === null ? [] : [[cell]], { read: cells.map(nodeOf), controls: controls.map(nodeOf) }),
@@ -135,7 +135,7 @@ function NextPanel({ column: { position, token }, layers, raisers, chosen, predi
         <p className="dim">
           {next !== undefined && (
             <>
-              Effect on the logit of <TokenChip text={next.text} />, expert, <Term id="activation">activation</Term>
+              Effect on its logit, expert, <Term id="activation">activation</Term>
             </>
           )}
         </p>
@@ -202,6 +202,8 @@ function Raised({
   const all = [...raisers.values()].flatMap(({ experts }) => experts).toSorted((a, b) => b.effect - a.effect);
   const told = [...new Set([all[0], all.at(-1)])].filter((one) => one !== undefined);
   const clear = told.filter(({ effect }, i) => (i === 0 ? effect >= MIN_EFFECT : effect <= -MIN_EFFECT));
+  const sizes = all.map(({ effect }) => Math.abs(effect)).toSorted((a, b) => a - b);
+  const median = formatFixed(sizes[Math.floor(sizes.length / 2)] ?? 0);
   return (
     <>
       Next token <TokenChip text={next.text} /> ({formatShare(next.original, 1)} %):{" "}
@@ -217,7 +219,7 @@ function Raised({
           {effect > 0 ? "raises" : "lowers"} its logit most, by <b>{formatFixed(Math.abs(effect))}</b>
         </Fragment>
       ))}
-      .
+      .{clear.length > 0 && ` Half of them change it by less than ${Number(median) === 0 ? "0.01" : median}.`}
     </>
   );
 }
@@ -279,10 +281,9 @@ function Notes({
   const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
   return (
     <p className="dim">
-      Each cell: the expert with the largest <Term id="traced_order">share × rarity</Term>, on the chosen token with the
-      largest effect; <ItalicNote />. Press a cell for the cells that it changes.
+      Press a cell for what it changes.
       {shown.some((run, i) => shown.slice(0, i).some((other) => haveSameStart(run, other))) &&
-        " Experts with the same number were initialised at the same token."}{" "}
+        " Equal numbers: initialised at the same token."}{" "}
       <ReplacedKl subject={`${layers.length} layers spliced in`} layers={layers.length} {...{ columns, predicted }} />
     </p>
   );
@@ -293,20 +294,19 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const { runs } = useCurrentRun();
   const columns = useMemo(() => (first === undefined ? [] : heatColumns(first, params.start)), [first, params.start]);
   const traced = useMemo(
-    () => traceLayers(routings, runs, columns, params.density),
-    [routings, runs, columns, params.density],
+    () => ({ text: params.prompt, routings, layers: traceLayers(routings, runs, columns, params.density) }),
+    [params.prompt, routings, runs, columns, params.density],
   );
+  const { layers } = traced;
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
   const predicted = usePredictions(routings, prompt);
   const { lock } = params;
   const { chosen, onChoose } = useChosen({ params, setParams });
   const column = columns.find(({ position }) => position === lock?.position) ?? columns.at(-1);
   const current = column?.position ?? 0;
-  const { raisers, error } = useRaisers({ text: params.prompt, layers: traced, routings }, current);
-  const layers = useMemo(() => byEffect(traced, current, raisers, chosen), [traced, current, raisers, chosen]);
+  const { raisers, error } = useRaisers(traced, current);
   useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
-  const shownText = useMemo(() => ({ text: params.prompt, layers, routings }), [params.prompt, layers, routings]);
-  const found = useFeeds(shownText, chosen);
+  const found = useFeeds(traced, chosen);
   if (column === undefined) return null;
   const failure = found.error ?? error;
   const shown = { column, layers, raisers, predicted };
@@ -319,12 +319,12 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
             (found.cell === null ? <Raised {...shown} /> : <Feeding columns={columns} found={found} />)}
         </p>
         <div className="row wrap pane-h dim">
+          <span>
+            Cell: expert with the largest <Term id="traced_order">share × rarity</Term>; <ItalicNote />
+          </span>
           <RampLegend kind="sequential" low="Activation" high="largest of the layer" />
           <span>
             Upper edge: <Term id="next_effect">effect on the next token</Term>
-          </span>
-          <span className="row filters">
-            <Filters params={params} setParams={setParams} />
           </span>
         </div>
         <TraceTable
