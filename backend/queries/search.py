@@ -236,11 +236,13 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
 
 def best_first(hit: SearchHit) -> tuple[float, ...]:
     """Sort key: the typed number, user labels and then clear labels that name the text, most matching examples, words
-    on which the expert fires before those elsewhere in an example, clear labels, the closest words."""
+    on which the expert fires before those elsewhere in an example, clear labels, the closest words. Ties: the largest
+    share of active tokens on the matching word."""
     is_clear = hit.label is not None or (hit.automatic is not None and hit.automatic.is_clear)
     is_users = hit.is_named and hit.label is not None
     by_name = hit.matched != "id", not is_users, not hit.is_named
-    return *by_name, -hit.matching_examples, hit.matched == "example", not is_clear, -hit.closeness
+    ties = -(hit.token_share or 0.0), hit.layer
+    return *by_name, -hit.matching_examples, hit.matched == "example", not is_clear, -hit.closeness, *ties
 
 
 def _direct_hits(
@@ -342,16 +344,21 @@ def related_hits(
         # Rarer experts fire on a word by chance.
         if score >= MIN_RELATED_SCORE and active[np.searchsorted(browsed.columns.expert, expert)] >= MIN_EVENTS
     }
-    named: defaultdict[int, float] = defaultdict(float)
+    named: defaultdict[int, dict[str, float]] = defaultdict(dict)  # expert -> word of its label -> score
     for word, relation in related.items():
         for expert, share in browsed.automatic.naming.get(word, ()):
             if expert not in found:
-                named[expert] += LABEL_SHARE * relation * share
+                named[expert][word] = LABEL_SHARE * relation * share
     for expert, label in browsed.labels.items():
-        named[expert] = LABEL_SHARE * max((related.get(fold(word), 0.0) for word in words_of(label)), default=0.0)
-    for expert, score in named.items():
+        score, word = max(
+            ((LABEL_SHARE * related.get(fold(word), 0.0), word) for word in words_of(label)), default=(0.0, "")
+        )
+        named[expert] = {word: score}
+    for expert, scores in named.items():
+        score = sum(scores.values())
         if score > found.get(expert, (MIN_RELATED_SCORE, None))[0]:
-            found[expert] = score, _hit(browsed, expert, "label", None, None, score)
+            hit = _hit(browsed, expert, "label", None, None, score)
+            found[expert] = score, hit | {"word": max(scores, key=lambda word: scores[word])}
     best = sorted(found.items(), key=lambda entry: (-entry[1][0], entry[0]))
     return tuple(looked_up), [hit for _, (_, hit) in best[:limit]]
 
@@ -377,6 +384,7 @@ def _hit(
         "automatic": browsed.automatic.of(expert),
         "matched": matched,
         "is_named": False,
+        "word": None,
         "token": token and token[0],
         "token_share": token and token[1],
         "relation": relation,

@@ -354,6 +354,8 @@ class SearchHit(Labelled):
     that the language model relates to the text."""
     is_named: bool
     """True if the text is in the user label, or in what a clear automatic label says that the expert fires on."""
+    word: str | None
+    """Word of the label that is related most to the text, if the text itself was found neither there nor in a token."""
     token: str | None
     """Matching top token with the largest share, if the text was found in one."""
     token_share: float | None

@@ -177,9 +177,7 @@ def test_random_examples_show_their_seed_and_weighting(page: Page) -> None:
     page.goto(f"{EXPERT}&all=1")
     region = page.get_by_role("region", name="Random sample")
     rest(random_rows(page).first)
-    expect(region).to_contain_text(
-        re.compile(r"Seed 0: a random sample weighted by bin, as if from all [\d,]+ activations")
-    )
+    expect(region).to_contain_text(re.compile(r"Seed 0: each draw picks a bin by its share of all [\d,]+ activations"))
     first = random_rows(page).all_inner_texts()
     region.get_by_role("button", name="Resample").click()
     expect(region).to_contain_text("Seed 1:")

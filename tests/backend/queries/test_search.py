@@ -124,9 +124,9 @@ def test_related_words_find_the_labels_of_users_and_the_experts_that_fire_on_the
             return related_hits(browsed, tokens, typed, words, 20, vocabulary)
 
     _, found = related("pets", {"hound": 0.9, "foxes": 0.6, "lion": 0.1})
-    assert [(hit["expert"], hit["matched"], hit["relation"]) for hit in found] == [
-        (151, "label", 0.45),
-        (3, "label", 0.3),
+    assert [(hit["expert"], hit["matched"], hit["word"].lower(), hit["relation"]) for hit in found] == [
+        (151, "label", "hound", 0.45),
+        (3, "label", "foxes", 0.3),
     ]
     words, of_tokens = related("of the", {"c": 0.5, "zebra": 0.4})
     assert words == ("c",)
@@ -171,6 +171,7 @@ def test_the_layers_are_ranked_together() -> None:
             "top_tokens": (),
             "automatic": None,
             "is_named": False,
+            "word": None,
             "token": None,
             "token_share": None,
         }
@@ -191,7 +192,8 @@ def test_the_layers_are_ranked_together() -> None:
         hit(13, "label", 0, automatic=label(clear, True), is_named=True),
         hit(14, "related", 8, automatic=label(clear, True), closeness=0.1),
         hit(15, "related", 8, automatic=label(weak, False), closeness=0.9),
-        hit(16, "token", 3),
+        hit(16, "token", 3, token_share=0.2),
+        hit(19, "token", 3, token_share=0.5),
         hit(17, "label", 2, automatic=label(weak, False), relation=0.1),
     ]
     last = [hit(18, "example", 0, automatic=label(clear, True), example=example)]
@@ -199,7 +201,9 @@ def test_the_layers_are_ranked_together() -> None:
     found = merged(
         [SearchResult(words=("a", "b"), hits=(*last, *first[::-1])), SearchResult(words=("b",), hits=other_layer)]
     )
-    assert [hit.expert for hit in found.hits] == [11, 12, 13, 14, 15, 21, 16, 17, 18], "expert 22 has the same example"
+    assert [hit.expert for hit in found.hits] == [11, 12, 13, 14, 15, 21, 19, 16, 17, 18], (
+        "expert 22 has the same example"
+    )
     assert found.words == ("a", "b")
 
 

@@ -20,19 +20,20 @@ export function shownAutomatic(automatic: AutomaticLabel | null | undefined): Au
 /** The language to which a rule is limited, e.g. of `English: “was”`. */
 export const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
 
+const kindOf = ({ weaknesses }: AutomaticLabel) =>
+  weaknesses.length === 0 ? "automatic label" : `weak automatic label (${weaknesses.join(", ")})`;
+
 export function describeAutomaticLabel(automatic: AutomaticLabel): string {
-  const { label, labeller, balanced_accuracy: accuracy, precision, recall, test_examples, weaknesses } = automatic;
-  const { f1 } = automatic;
+  const { label, labeller, balanced_accuracy: accuracy, precision, recall, test_examples, f1 } = automatic;
   const limit = LANGUAGE.exec(label)?.[1];
   return [
-    `Automatic label ${labeller === "features" ? "from its top examples" : `by ${labeller}`}`,
+    `${kindOf(automatic)} ${labeller === "features" ? "from its top examples" : `by ${labeller}`}`,
     ...(f1 === null
       ? []
       : [
           `on held-out tokens F1 = ${formatFixed(f1)}, precision ${labelShare(precision)}, recall ${labelShare(recall)}`,
         ]),
     accuracy === null ? "not tested" : `balanced accuracy ${formatFixed(accuracy)} on ${test_examples} examples`,
-    ...(weaknesses.length === 0 ? [] : [`weak: ${weaknesses.join(", ")}`]),
     ...(limit === undefined ? [] : [`“${limit}:” means only in ${limit} text`]),
   ].join("; ");
 }
@@ -42,14 +43,13 @@ export const labelShare = (value: number | null): string =>
   value === null ? "unknown" : `${formatPercent(value, 0)} %`;
 
 /** Kind and score of an automatic label, as text. */
-export function automaticLabelScore({ f1, is_clear: isClear }: AutomaticLabel): string {
-  return `${isClear ? "" : "weak "}automatic label, ${f1 === null ? "not tested on tokens" : `F1 = ${formatFixed(f1)}`}`;
-}
+export const automaticLabelScore = (automatic: AutomaticLabel) =>
+  `${kindOf(automatic)}, ${automatic.f1 === null ? "not tested on tokens" : `F1 = ${formatFixed(automatic.f1)}`}`;
 
 export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {
   const { f1 } = automatic;
   return (
-    <span className={nameTone(null, automatic)} title={describeAutomaticLabel(automatic)}>
+    <span className={nameTone(null, automatic)} title={`${automatic.label}\n${describeAutomaticLabel(automatic)}`}>
       <span className="auto-mark">
         <span aria-hidden="true">auto{f1 !== null && ` ${formatFixed(f1)}`}</span>
         <span className="sr">{automaticLabelScore(automatic)}:</span>
@@ -91,6 +91,14 @@ export const namingLabel = (automatic: AutomaticLabel | null) =>
 /** The tone of a name: black for a user label, grey for an automatic one, in italics if that is weak or there is none. */
 export const nameTone = (label: string | null, automatic: AutomaticLabel | null) =>
   label !== null ? undefined : namingLabel(automatic)?.is_clear === true ? "auto-label" : "auto-label weak";
+
+/** What marks labels in tables. */
+export const LabelNote = () => (
+  <>
+    <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on held-out
+    tokens; without a number, not tested; <ItalicNote />
+  </>
+);
 
 /** What italics mean. */
 export const ItalicNote = () => (

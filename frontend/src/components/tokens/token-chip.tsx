@@ -84,7 +84,7 @@ export function TokenTip({ text, id, activation, largest, rank, share }: TokenTi
       <div className="hd">
         <TokenChip text={text} />
         <span className="dim">
-          {isBoundary(text) && `${boundaryName(text)}, `}token {formatCount(id)}
+          {isBoundary(text) && `${boundaryName(text)}, `}token id {formatCount(id)}
         </span>
       </div>
       {activation === null ? (

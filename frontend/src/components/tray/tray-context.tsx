@@ -98,11 +98,13 @@ interface PlusButtonProps {
   readonly expert: number;
   /** The expert's run; by default the current one. */
   readonly run?: string | undefined;
+  /** The edit that it adds; by default a new one. */
+  readonly edit?: Edit | undefined;
   /** Reason why the button is disabled, shown as its tooltip. */
   readonly disabledReason?: string;
 }
 
-export function PlusButton({ expert, run, disabledReason }: PlusButtonProps) {
+export function PlusButton({ expert, run, edit, disabledReason }: PlusButtonProps) {
   const tray = useTray();
   const isInTray = tray.has(expert, run);
   return (
@@ -115,7 +117,8 @@ export function PlusButton({ expert, run, disabledReason }: PlusButtonProps) {
       disabled={disabledReason !== undefined}
       onClick={(event) => {
         event.stopPropagation();
-        tray.toggle(expert, run);
+        if (edit !== undefined && !isInTray) tray.put(edit);
+        else tray.toggle(expert, run);
       }}
     >
       <Icon name={isInTray ? "check" : "plus"} />

@@ -29,9 +29,10 @@ export function MatchedText({ example, query, room }: MatchedTextProps) {
   );
 }
 
-/** The label that matches; a weak one may not be shown. */
-export const matchedLabel = ({ label, automatic }: SearchHit) =>
-  label !== null ? "user label" : namingLabel(automatic) === null ? "weak automatic label" : "automatic label";
+/** The label that matches, a weak one may not be shown, after its related word if it does not contain the text. */
+export const matchedLabel = ({ label, automatic, word }: SearchHit) =>
+  (word === null ? "" : `“${word}” in the `) +
+  (label !== null ? "user label" : namingLabel(automatic) === null ? "weak automatic label" : "automatic label");
 
 /** Why an expert was found. */
 export function MatchReason({ hit }: { readonly hit: SearchHit }) {

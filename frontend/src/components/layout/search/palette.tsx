@@ -99,13 +99,13 @@ const expertCommand = (hit: SearchHit): Command => ({
 });
 
 /** The Search page with all matches, or with the text run through the model if nothing matches. */
-const searchCommand = (text: string, isFound: boolean, isSearching: boolean, links: PageLinks): Command => ({
+const searchCommand = (text: string, isFound: boolean, isWaiting: boolean, links: PageLinks): Command => ({
   key: "search",
   group: "Experts",
   name: isFound
     ? `All matches of “${text}” and of related words`
     : `Run “${text}” through the model to find experts that fire on it`,
-  note: isSearching ? "searching …" : !isFound && noMatchText(text),
+  note: isWaiting ? "searching related words …" : !isFound && noMatchText(text),
   url: links.page("search", isFound ? { text } : { kind: "passage", text }),
 });
 
@@ -120,7 +120,7 @@ function useCommands(text: string): readonly Command[] {
   const location = useLocation();
   const { edits } = useTray();
   const typed = text.trim();
-  const { hits, debounced, query } = useLayerHits(text);
+  const { hits, debounced, query, isWaiting } = useLayerHits(text);
   const isSearching = debounced !== typed || query.isPlaceholderData || query.isPending;
   const { data: saved } = useQuery({
     ...sessionsQuery(current ?? ""),
@@ -129,7 +129,7 @@ function useCommands(text: string): readonly Command[] {
   });
   const edit = steerCommand(typed, summary?.num_experts ?? 0);
   const found = hits.slice(0, MAX_EXPERTS).map(expertCommand);
-  const inSearch = searchCommand(typed, hits.length > 0 || isSearching, isSearching, links);
+  const inSearch = searchCommand(typed, hits.length > 0 || isWaiting, isWaiting, links);
   const number = typedExpert(typed, summary?.num_experts ?? 0);
   // Until the experts of this text are known, Enter opens its number or all matches, not an expert of an earlier text;
   // then an expert that the text names, or all matches: those of related words are found there.

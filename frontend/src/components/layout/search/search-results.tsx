@@ -76,17 +76,17 @@ const RELATED_AFTER_MS = 600;
 /** Maximum of the server. */
 export const MAX_HITS = 100;
 
-/** Hits in all layers, the best first. */
+/**
+ * Hits in all layers, the best first. Until those of words that the language model relates to the text are known, only
+ * those that surely match: related words change the others.
+ */
 export function useLayerHits(text: string) {
   const layers = useLayerRuns();
   const runs = layers.flatMap(({ name, indexed_tokens: tokens }) => (tokens === null ? [] : [name]));
-  return { ...useSearchHits(text, runs), layers, runs };
-}
-
-/** The same and, once they are known, those of words that the language model relates to the text. */
-export function useRelatedHits(text: string) {
-  const { runs, ...found } = useLayerHits(text);
+  const { hits, ...found } = useSearchHits(text, runs);
   const settled = useDebouncedValue(text.trim(), RELATED_AFTER_MS);
   const related = useQuery(searchQuery(runs, settled === text.trim() ? settled : "", "related", MAX_HITS));
-  return { ...found, hits: related.data?.hits ?? found.hits, related };
+  const isWaiting = text.trim() !== "" && related.data === undefined && related.error === null;
+  const sure = hits.filter((hit) => hit.is_named || hit.matched === "id" || hit.matching_examples > 0);
+  return { ...found, hits: related.data?.hits ?? (isWaiting ? sure : hits), layers, related, isWaiting };
 }

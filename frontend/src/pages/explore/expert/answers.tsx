@@ -17,7 +17,7 @@ import type {
 import { ActivationHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import { TokenChip } from "@/components/tokens/token-chip";
+import { TokenChip, TokenChips } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { PaneHead } from "@/components/ui/pane-head";
 import { Remaining } from "@/components/ui/remaining";
@@ -233,10 +233,13 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
           />
         ))}
       </div>
+      <p className="row writes-also dim">
+        Also <TokenChips tokens={writes?.promoted.slice(WRITTEN_TOKENS) ?? []} className="whole-chips" />
+      </p>
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
         {(ablation !== null || !isGrey) && <span>{describeSample(ablation, writes)}</span>}
-        {isGrey && <span>Grey: no more than random experts. {controls.sentence}</span>}
+        {isGrey && <span>Grey: no more than random experts. {controls.sentence} Sizes are compared, not topics.</span>}
         {isMore.promoted && <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />}
         {marked !== undefined && marked.needed > 0 && <RandomKey {...marked} />}
       </p>

@@ -170,23 +170,12 @@ interface RandomGroupProps extends Omit<ConcordanceProps, "examples"> {
   readonly onOpen: (open: boolean) => void;
 }
 
-/** Explains how the sample was drawn and why it may be short. */
-function SampleDescription({ sample, drawn }: { readonly sample: ExampleSample; readonly drawn: number }) {
-  if (drawn === sample.active_tokens) {
-    return <p className="dim">All of its activations, in random order; seed {sample.seed}.</p>;
-  }
+/** How the sample was drawn, and why it may be short. */
+function describeDraw({ seed, active_tokens: active, exhausted_bin: exhausted }: ExampleSample, drawn: number): string {
+  if (drawn === active) return `All of its activations, in random order; seed ${seed}.`;
   return (
-    <p className="dim">
-      Seed {sample.seed}: a random sample weighted by bin, as if from all {formatCount(sample.active_tokens)}{" "}
-      activations. Each draw picks a bin by its share of the activations, then one of the examples stored for it.
-      {sample.exhausted_bin !== null && (
-        <>
-          {" "}
-          Sampling stopped because bin {sample.exhausted_bin} had no stored examples left. Index with a larger{" "}
-          <code>--examples-per-bin</code> to store more.
-        </>
-      )}
-    </p>
+    `Seed ${seed}: each draw picks a bin by its share of all ${formatCount(active)} activations, then one of the examples stored for it.` +
+    (exhausted === null ? "" : ` Bin ${exhausted} had no more: index with a larger --examples-per-bin.`)
   );
 }
 
@@ -223,13 +212,10 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
         />
       </header>
       <Concordance examples={shown} {...concordance} />
-      {numInTop > 0 && (
-        <p className="dim">
-          {numInTop === 1 ? "1 more of the sample is" : `${numInTop} more of the sample are`} among the top examples
-          above.
-        </p>
-      )}
-      <SampleDescription sample={data.sample} drawn={data.examples.length} />
+      <p className="dim">
+        {describeDraw(data.sample, data.examples.length)}
+        {numInTop > 0 && ` ${numInTop} of the sample stand among the top examples above.`}
+      </p>
     </section>
   );
 }

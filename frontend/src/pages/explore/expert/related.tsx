@@ -14,8 +14,7 @@ import type {
   SimilarExpert,
   SimilarExperts,
 } from "@/api/types";
-import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
-import { usePageLinks } from "@/components/runs/page-links";
+import { ExpertLink } from "@/components/experts/expert-link";
 import { Term } from "@/components/terms/term";
 import { PlusButton } from "@/components/tray/tray-context";
 import { GhostButton } from "@/components/ui/button";
@@ -30,6 +29,7 @@ import {
   formatPercent,
   formatPlural,
 } from "@/lib/text/format";
+import { FoundTable } from "@/pages/explore/search/found-table";
 
 /** Co-activating experts per list, and before all are shown. */
 const MAX_COMPANIONS = 6;
@@ -199,7 +199,6 @@ interface SimilarProps {
 
 export function Similar({ run, expert, by, onBy }: SimilarProps) {
   const isCoactive = by === "coactivation";
-  const links = usePageLinks();
   const { data, error, isPending } = useQuery(similarQuery(run, expert, by, isCoactive ? MAX_COMPANIONS : undefined));
   return (
     <section className="pane coactivation">
@@ -225,27 +224,18 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
               `Counted on ${formatPlural(data.active_tokens, "token")} of a sample on which it is active${data.enough_tokens ? "" : ": too few to rely on"}. `}
             {data.p95 !== null && `95 % of the other experts have at most ${formatFixed(data.p95)}.`}
           </p>
-          <table className="similar">
-            <tbody>
-              {data.experts.map((similar) => (
-                <tr key={similar.expert}>
-                  <td className="id mono">{similar.expert}</td>
-                  <td className="lab">
-                    <Link to={links.expert(similar.expert)}>
-                      <ExpertLabel {...similar} topTokens={similar.top_tokens} />
-                    </Link>
-                  </td>
-                  <td className="bar-cell">
-                    <i className="bar-mark" style={{ width: `${Math.max(0, 100 * similar.similarity)}%` }} />
-                  </td>
-                  <td className="num">{formatFixed(similar.similarity)}</td>
-                  <td>
-                    <PlusButton expert={similar.expert} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <FoundTable
+            label="Similar experts"
+            rows={data.experts}
+            found={(similar) => ({ ...similar, topTokens: similar.top_tokens })}
+            withTokens={false}
+            columns={[
+              {
+                ...{ key: "cosine", name: "Cosine", isNumber: true, isSorted: true },
+                cell: ({ similarity }) => formatFixed(similarity),
+              },
+            ]}
+          />
         </>
       )}
     </section>

@@ -8,11 +8,10 @@ import { messageOf } from "@/api/http";
 import { expertsQuery, fetchAllExperts, listsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { canBeHidden, type Filter, formatBound } from "@/components/experts/columns";
-import { ItalicNote } from "@/components/experts/expert-link";
+import { LabelNote } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { recordsCsv } from "@/components/plots/figure";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Term } from "@/components/terms/term";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Button, LinkButton, RemoveChip, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
@@ -340,8 +339,7 @@ function TableKey({ run, view }: FilterBarProps) {
       </label>
       <span className="grow" />
       <span>
-        <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on
-        held-out tokens; <ItalicNote />
+        <LabelNote />
       </span>
     </div>
   );

@@ -6,7 +6,7 @@ import { Fragment, type ReactNode, useState } from "react";
 import { Link } from "react-router";
 
 import type { AutomaticLabel } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
+import { ExpertLabel, LabelNote } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -16,6 +16,7 @@ import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useRoom } from "@/hooks/use-size";
+import type { Edit } from "@/lib/edits/edits";
 import { formatCount } from "@/lib/text/format";
 
 /** Of windows, in pixels. */
@@ -30,6 +31,8 @@ interface Found {
   readonly topTokens: readonly { readonly text: string }[] | undefined;
   /** Default: the current run. */
   readonly run?: string | undefined;
+  /** What the button adds to the tray. Default: a new edit. */
+  readonly edit?: Edit | undefined;
 }
 
 export interface FoundColumn<T> {
@@ -45,6 +48,9 @@ export interface FoundColumn<T> {
   readonly from?: keyof typeof WIDTHS;
   readonly cell: (row: T) => ReactNode;
 }
+
+/** The lead of experts of several layers. */
+export const LAYER = { key: "lead", name: "Layer", isNumber: true } as const;
 
 interface FoundTableProps<T> {
   readonly label: string;
@@ -89,7 +95,10 @@ function allColumns<T>(props: Omit<FoundTableProps<T>, "label" | "rows">) {
       key: "plus",
       group,
       name: <span className="sr">Tray</span>,
-      cell: (row) => <PlusButton expert={found(row).expert} {...(found(row).run && { run: found(row).run })} />,
+      cell: (row) => {
+        const { expert, run, edit } = found(row);
+        return <PlusButton {...{ expert, run, edit }} />;
+      },
     },
     id: { key: "id", group, name: "Id", isNumber: true, from: "tablet", cell: (row) => found(row).expert },
     label: { key: "label", group, name: "Label", cell: labelled ?? ((row) => <Labelled found={found(row)} />) },
@@ -196,6 +205,11 @@ export function FoundTable<T>({ label, rows, below = () => null, ...props }: Fou
           ))}
         </tbody>
       </table>
+      {rows.map(props.found).some(({ label: own, automatic }) => own === null && automatic !== null) && (
+        <p className="dim found-note">
+          <LabelNote />
+        </p>
+      )}
     </ScrollBox>
   );
 }

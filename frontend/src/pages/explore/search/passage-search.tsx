@@ -245,15 +245,11 @@ function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
   );
 }
 
-/** What the ranking does not show. */
-function Caveat() {
-  return (
-    <p className="ink2">
-      The tokens of one passage depend on each other, so the intervals are too narrow. They are not corrected for
-      comparing many experts: the order is a shortlist, not a test.
-    </p>
-  );
-}
+/** How the experts are ordered, and what the order does not show. */
+const CAVEATS = {
+  lift: "Order: lower end of the lift’s interval. It counts tokens as independent, but those of one passage depend on each other, so it is too narrow. It is not corrected for many experts: the order is a shortlist, not a test.",
+  mass: "Order: sum of the activations on the passage. Experts that are active on most tokens of any text come first. Limit the density to leave them out.",
+} as const;
 
 interface PassageSearchProps {
   readonly run: RunSummary;
@@ -305,7 +301,7 @@ export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
           ) : (
             <>
               <PassageHits result={data} by={by} position={isPlaceholderData ? null : position} />
-              <Caveat />
+              <p className="ink2">{CAVEATS[by]}</p>
             </>
           )}
         </>

@@ -5,7 +5,7 @@ import { Link } from "react-router";
 import { messageOf } from "@/api/http";
 import type { RunSummary, SearchHit } from "@/api/types";
 import { matchedLabel, MatchedText } from "@/components/layout/search/matched-text";
-import { MAX_HITS, noMatchText, useRelatedHits } from "@/components/layout/search/search-results";
+import { MAX_HITS, noMatchText, useLayerHits } from "@/components/layout/search/search-results";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox, usePromptDraft } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -17,7 +17,7 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import type { UrlState } from "@/hooks/use-url-state";
 import { formatCount, formatPlural, formatShare } from "@/lib/text/format";
 
-import { FoundTable, useParts } from "./found-table";
+import { FoundTable, LAYER, useParts } from "./found-table";
 import type { SEARCH_PARAMS } from "./passage-search";
 import { Starts } from "./starts";
 
@@ -41,13 +41,13 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
         label="Table of experts"
         rows={rows}
         found={(hit) => ({ ...hit, topTokens: hit.top_tokens })}
-        lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ layer }) => layer }}
+        lead={{ ...LAYER, cell: ({ layer }) => layer }}
         columns={[
           {
             ...{ key: "match", name: "Matching top examples", isSorted: true },
             cell: (hit) => (
               <>
-                {hit.matching_examples > 0 && (
+                {hit.top_examples > 0 && (
                   <>
                     <b>
                       {hit.matching_examples} of {hit.top_examples}
@@ -68,7 +68,7 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
             ),
             isNumber: true,
             from: "tablet",
-            cell: ({ token_share: share }) => share !== null && formatShare(share, 1),
+            cell: ({ token_share: share }) => (share === null ? "–" : formatShare(share, 1)),
           },
           {
             key: "density",
@@ -146,11 +146,10 @@ function LayerFilter({ layers, hits, params: { layer }, setParams }: LayerFilter
 
 function Results({ run, params, setParams }: WordSearchProps) {
   const text = params.text.trim();
-  const { hits: all, query, related, layers } = useRelatedHits(text);
+  const { hits: all, query, related, layers, isWaiting } = useLayerHits(text);
   const links = usePageLinks();
   if (query.error !== null) return <ErrorState error={query.error} onRetry={() => void query.refetch()} />;
   if (query.data === undefined) return <LoadingState label="Searching" rows={10} />;
-  const isWaiting = related.data === undefined && related.error === null;
   const hits = all.filter(({ layer }) => params.layer === null || layer === params.layer);
   const isFull = layers.some(({ name }) => all.filter((hit) => hit.run === name).length === MAX_HITS);
   const ofRun = hits.flatMap((hit) => (hit.run === run.name ? [hit.expert] : []));

@@ -90,7 +90,7 @@ export function ColumnTip({ column, predicted }: { readonly column: Column; read
     <>
       <div className="hd">
         <TokenChip text={token.text} />
-        <span className="dim">token {formatCount(token.id)}</span>
+        <span className="dim">token id {formatCount(token.id)}</span>
       </div>
       <TipFacts
         facts={[
@@ -234,8 +234,12 @@ function HeatHead({ columns, window, ranking, locked, predicted }: HeatHeadProps
   );
 }
 
-/** Width in pixels of the labels: what the tokens leave, or the usual width if they leave too little and scroll. */
-const LABELS = { min: 170, usual: 214 } as const;
+/**
+ * Width in pixels of the labels: what the tokens leave, or the usual width if they leave too little and scroll. What few
+ * tokens leave beyond the largest width makes their columns wider, up to `WIDE`.
+ */
+const LABELS = { min: 170, usual: 214, max: 420 } as const;
+const WIDE = 96;
 const SUMS = 66;
 
 interface HeatMapProps {
@@ -312,10 +316,15 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const { columns, rows, end, ranking, lock, predicted } = props;
   const isNarrow = useIsNarrow();
   const lengths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
-  const widths = useMemo(() => (isNarrow ? lengths.map(() => NARROW_COLUMN) : lengths), [isNarrow, lengths]);
-  const offsets = useMemo(() => columnOffsets(widths), [widths]);
   const box = useRef<HTMLDivElement>(null);
   const available = useWidth(box);
+  const widths = useMemo(() => {
+    if (isNarrow) return lengths.map(() => NARROW_COLUMN);
+    const spare = available - SUMS - LABELS.max - lengths.reduce((sum, length) => sum + length, 0);
+    const more = Math.floor(Math.max(0, spare) / Math.max(1, lengths.length));
+    return lengths.map((length) => Math.max(length, Math.min(WIDE, length + more)));
+  }, [isNarrow, lengths, available]);
+  const offsets = useMemo(() => columnOffsets(widths), [widths]);
   const { window, onScroll } = useColumnWindow(box, offsets, available);
   const free = available - (offsets.at(-1) ?? 0) - SUMS;
   const labels = free < LABELS.min ? LABELS.usual : free;

@@ -21,7 +21,7 @@ import { Promoted, TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatShare, formatSigned } from "@/lib/text/format";
-import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { type Column, mostSpecific, type Predicted, rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
 
 const MAX_TOKENS = 8;
@@ -123,14 +123,14 @@ interface ExpertOfTokenProps {
   readonly run: string;
   readonly routed: RoutedExpert;
   readonly info: RoutedExpertInfo | undefined;
-  /** Only loaded for a locked token. */
-  readonly effect?: ExpertEffect | undefined;
+  /** Only of a locked token, and null while it loads. */
+  readonly effect?: ExpertEffect | null | undefined;
   /** End of the colour scale. */
   readonly end: number;
   readonly isLocked?: boolean;
 }
 
-/** One active expert of a token: label, activation, share, number, tray, and the tokens that it promotes here. */
+/** One active expert of a token: label, score, activation, share, number, tray, and the tokens that it promotes here. */
 function ExpertOfToken({ run, routed, info, effect, end, isLocked = false }: ExpertOfTokenProps) {
   const { expert, activation, share } = routed;
   return (
@@ -143,13 +143,14 @@ function ExpertOfToken({ run, routed, info, effect, end, isLocked = false }: Exp
           expert={expert}
         />
       </Link>
+      <b className="num">{formatFixed(activation * rarityOf(info), 1)}</b>
       <ActivationCell value={activation} largest={end} />
       <span className="num">{formatPercent(share, 1)} %</span>
       <span className="mono">{expert}</span>
       <PlusButton expert={expert} run={run} />
       {effect !== undefined && (
         <div className="chips">
-          → <Promoted tokens={effect.promoted.slice(0, MAX_PROMOTED)} />
+          → <Promoted tokens={effect?.promoted.slice(0, MAX_PROMOTED) ?? []} />
         </div>
       )}
     </li>
@@ -166,11 +167,13 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
   return (
     <>
       <p className="dim">
-        By <Term id="specificity">score</Term>: <Term id="activation">activation</Term>,{" "}
-        <Term id="output_norm">output share</Term>
-        {data !== undefined && (
+        <b>
+          <Term id="specificity">Score</Term> ↓
+        </b>
+        , <Term id="activation">activation</Term>, <Term id="output_norm">output share</Term>
+        {lock !== null && (
           <>
-            , → <Term id="direct_logit_effect">promotes</Term>, nats
+            , → <Term id="direct_logit_effect">promotes</Term> here, nats, not compared with random experts
           </>
         )}
       </p>
@@ -181,7 +184,7 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
             run={run}
             routed={routed}
             info={experts[routed.expert]}
-            effect={effects.get(routed.expert)}
+            effect={lock === null ? undefined : (effects.get(routed.expert) ?? null)}
             end={end}
             isLocked={routed.expert === lock?.expert}
           />

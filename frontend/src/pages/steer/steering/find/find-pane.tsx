@@ -2,22 +2,21 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
-import { Link } from "react-router";
 
 import { findQuery, pricesQuery, routingOptionsQuery } from "@/api/queries";
-import type { EditEffect, FindRequest, FindResponse, FoundExpert, RoutedExpertInfo, RunSummary } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
-import { useCurrentRun } from "@/components/runs/current-run";
-import { pageLinks, pickLayerRuns } from "@/components/runs/page-links";
-import { Term } from "@/components/terms/term";
+import type { EditEffect, FindRequest, FoundExpert, RoutedExpertInfo, RunSummary, TermId } from "@/api/types";
 import { steeredTurns } from "@/components/prompt/turns-param";
-import { useTray } from "@/components/tray/tray-context";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pickLayerRuns } from "@/components/runs/page-links";
+import { SortHeader, type Sorting } from "@/components/table/sort-header";
+import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
-import { ScrollBox } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-size";
 import type { SetParams } from "@/hooks/use-url-state";
 import { describeEdit, type Edit } from "@/lib/edits/edits";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { type FoundColumn, FoundTable, LAYER } from "@/pages/explore/search/found-table";
 import { type STEERING_PARAMS, type SteeringParams, wantedTexts } from "@/pages/steer/steering/steering-params";
 
 /** An edit of the tray names its expert's run only if that is another one. */
@@ -125,149 +124,156 @@ const LIKELY = 0.01;
 const percent = (probability: number) =>
   probability >= 0.0995 ? formatPercent(probability, 0) : (100 * probability).toPrecision(2);
 
+const quoted = (texts: readonly string[] = []) => texts.map((text) => `“${text.trim()}”`).join(" or ");
+
+interface Row extends FoundExpert {
+  readonly run: string;
+  /** Change of log p of the wanted text alone. */
+  readonly alone: number;
+  /** Undefined until it is measured. */
+  readonly price: EditEffect | undefined;
+  readonly info: RoutedExpertInfo | undefined;
+}
+
+const strength = ({ edit }: Row) => describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 });
+
+const SORTS = {
+  effect: ({ change }: Row) => change,
+  alone: ({ alone }: Row) => alone,
+  price: ({ price }: Row) => price?.price ?? 0,
+};
+type Sort = keyof typeof SORTS;
+
+function Price({ price }: Pick<Row, "price">) {
+  if (price === undefined) return "…";
+  return (
+    <span className={price.is_costly ? "bad" : undefined}>
+      {formatFixed(price.price, 3)}{" "}
+      <span className="unit">({formatFixed(price.price / price.random_price, 1)} × random)</span>
+    </span>
+  );
+}
+
 function Found({ run, request }: { readonly run: string; readonly request: FindRequest }) {
   const { runs } = useCurrentRun();
   const found = useQuery(findQuery(request));
-  const { probability = 0, experts = [] } = found.data?.found ?? {};
+  const { probability: before = 0, experts = [] } = found.data?.found ?? {};
   const prices = useQuery(pricesQuery(request, experts));
   if (found.error !== null) return <ErrorState error={found.error} onRetry={() => void found.refetch()} />;
   if (found.data === undefined)
     return <LoadingState label="Searching; the language model is loaded on first use" rows={3} />;
-  const what = request.wanted?.length
-    ? request.wanted.map((text) => `“${text.trim()}”`).join(" or ")
-    : "no unwanted text";
-  const best = Math.max(0, ...experts.map((expert) => expert.probability));
+  const texts = { wanted: quoted(request.wanted), unwanted: quoted(request.unwanted) };
+  const rows = experts.map(({ edit, ...effects }, i): Row => ({
+    ...{ ...effects, edit, run: edit.run ?? run, price: prices.data?.[i] },
+    alone: Math.log(effects.probability / before),
+    info: found.data.experts[edit.run ?? run]?.[edit.expert],
+  }));
   const searched = runs.filter(({ name }) => request.runs.includes(name)).reduce((sum, it) => sum + it.num_experts, 0);
-  const costly = prices.data?.filter((effect) => effect.is_costly).length ?? 0;
   return (
     <>
       <p role="status">
-        {what} follows with a probability of {percent(probability)} %.{" "}
-        {experts.length === 0
-          ? "No expert makes it more probable."
-          : best < LIKELY && (
-              <b>
-                None of these experts works: the best one brings it to {percent(best)} %, and below{" "}
-                {formatPercent(LIKELY, 0)} % the model hardly ever says it.
-              </b>
-            )}{" "}
-        {costly > 0 && (
-          <>
-            {costly === experts.length ? "All" : costly} of these {experts.length} are{" "}
-            <Term id="edit_price">costly to other text</Term>.
-          </>
-        )}
+        {texts.wanted || "no unwanted text"} follows with a probability of {percent(before)} %.{" "}
+        <Verdict rows={rows} {...texts} />
       </p>
-      {experts.length > 0 && (
-        <p className="ink2">
-          The best {experts.length} of {formatCount(searched)} experts for this one prompt: some raise it by chance, and
-          a label need not be about the text.
-          {(request.unwanted ?? []).length > 0 &&
-            " Effect: change of log p of the wanted minus that of the unwanted text."}
-        </p>
+      {rows.length > 0 && (
+        <>
+          <p className="ink2">
+            The best {rows.length} of {formatCount(searched)} experts for this one prompt: some raise it by chance, and
+            a label need not be about the text.
+          </p>
+          <Experts run={run} rows={rows} {...texts} />
+        </>
       )}
-      {experts.length > 0 && <FoundTable run={run} found={found.data} prices={prices.data} />}
       {prices.error !== null && <ErrorState error={prices.error} />}
     </>
   );
 }
 
-const COLUMNS = [
-  ["Strength", ""],
-  ["Effect", "nats"],
-  ["Probability", "%"],
-  [
-    <Term key="price" id="edit_price">
-      Price
-    </Term>,
-    "nats",
-  ],
-] as const;
-
-interface FoundTableProps {
-  readonly run: string;
-  readonly found: FindResponse;
-  /** Undefined until they are measured. */
-  readonly prices: readonly EditEffect[] | undefined;
+interface ExpertsProps {
+  readonly rows: readonly Row[];
+  /** In quotation marks; empty for none. */
+  readonly wanted: string;
+  readonly unwanted: string;
 }
 
-function FoundTable({ run, found: { found, experts: infos }, prices }: FoundTableProps) {
+/** Whether the experts work, at the cost of what. */
+function Verdict({ rows, wanted, unwanted }: ExpertsProps) {
+  if (rows.length === 0) return "No expert makes it more probable.";
+  const best = Math.max(...rows.map((row) => row.probability));
+  const costly = rows.filter(({ price }) => price?.is_costly === true).length;
+  const lower = wanted !== "" && unwanted !== "" ? rows.filter(({ alone }) => alone < 0).length : 0;
+  const ofThese = (count: number) => `${count === rows.length ? "All" : count} of these ${rows.length}`;
   return (
-    <ScrollBox className="find-table" label="Experts found">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">
-              <span className="sr">Add to tray</span>
-            </th>
-            <th scope="col">Expert</th>
-            {COLUMNS.map(([name, unit], i) => (
-              <th key={i} scope="col" className="num">
-                {name} <span className="unit">{unit}</span>
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {found.experts.map((expert, index) => (
-            <FoundRow
-              key={`${expert.edit.run}/${expert.edit.expert}`}
-              run={run}
-              expert={expert}
-              info={infos[expert.edit.run ?? run]?.[expert.edit.expert]}
-              price={prices?.[index]}
-            />
-          ))}
-        </tbody>
-      </table>
-    </ScrollBox>
+    <>
+      <b>
+        {best < LIKELY &&
+          `None of these experts works: the best one brings it to ${percent(best)} %, and below ${formatPercent(LIKELY, 0)} % the model hardly ever says it. `}
+        {lower > 0 && `${ofThese(lower)} make ${wanted} less probable, and ${unwanted} even less. `}
+      </b>
+      {costly > 0 && (
+        <>
+          {ofThese(costly)} are <Term id="edit_price">costly to other text</Term>.
+        </>
+      )}
+    </>
   );
 }
 
-interface FoundRowProps {
-  readonly run: string;
-  readonly expert: FoundExpert;
-  readonly info: RoutedExpertInfo | undefined;
-  readonly price: EditEffect | undefined;
-}
-
-function FoundRow({ run, expert: { edit, ...effect }, info, price }: FoundRowProps) {
-  const tray = useTray();
-  const own = edit.run ?? run;
-  const isInTray = tray.has(edit.expert, own);
-  const figures = {
-    strength: [describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 })],
-    "effect, nats": [formatSigned(effect.change), `predicted ${formatSigned(effect.predicted)}`],
-    "probability, %": [percent(effect.probability)],
-    "price, nats":
-      price === undefined
-        ? ["…"]
-        : [formatFixed(price.price, 3), `${formatFixed(price.price / price.random_price, 1)} × random`],
-  };
+function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run: string }) {
+  const { runs } = useCurrentRun();
+  const isNarrow = useIsNarrow();
+  const [{ sort, order }, setSorting] = useState<Sorting<Sort>>({ sort: "effect", order: "desc" });
+  const sorted = rows.toSorted((a, b) => (SORTS[sort](b) - SORTS[sort](a)) * (order === "desc" ? 1 : -1));
+  const isContrast = wanted !== "" && unwanted !== "";
+  const number = (column: Sort, name: string, unit: string, term: TermId = "search_effect") => ({
+    ...{ key: column, name, isNumber: true },
+    head: (
+      <SortHeader className={`num c-${column}`} sorting={{ sort, order }} onSort={setSorting} {...{ column, term }}>
+        {name} <span className="unit">{unit}</span>
+      </SortHeader>
+    ),
+  });
+  const columns: readonly (false | FoundColumn<Row>)[] = [
+    { key: "strength", name: "Strength", isNumber: true, from: "laptop", cell: strength },
+    {
+      ...number("effect", "Effect, nats", isContrast ? `${wanted} over ${unwanted}` : ""),
+      cell: ({ change, predicted }) => (
+        <>
+          {formatSigned(change)} {!isNarrow && <span className="unit">(predicted {formatSigned(predicted)})</span>}
+        </>
+      ),
+    },
+    isContrast && {
+      ...number("alone", "Alone, nats", wanted),
+      cell: ({ alone }) => <span className={alone < 0 ? "bad" : undefined}>{formatSigned(alone)}</span>,
+    },
+    {
+      ...{ key: "probability", name: "Probability, %", isNumber: true, from: "tablet" },
+      cell: ({ probability }) => percent(probability),
+    },
+    { ...number("price", "Price, nats", "", "edit_price"), from: "tablet", cell: Price },
+  ];
+  const layerOf = (row: Row) => runs.find(({ name }) => name === row.run)?.layer;
   return (
-    <tr data-costly={price?.is_costly === true || undefined}>
-      <td>
-        <Button
-          size="small"
-          icon={isInTray ? "check" : "plus"}
-          aria-label={`Expert ${edit.expert} in the tray`}
-          aria-pressed={isInTray}
-          onClick={() => (isInTray ? tray.remove(edit.expert, own) : tray.put(trayEdit(edit, run)))}
-        />
-      </td>
-      <th scope="row">
-        <Link className="mono" to={pageLinks(own).expert(edit.expert)}>
-          {own === run ? edit.expert : `${own}/${edit.expert}`}
-        </Link>{" "}
-        <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} topTokens={info?.top_tokens ?? []} />
-      </th>
-      {Object.entries(figures).map(([name, [text, note]]) => (
-        <td key={name} className="num" data-name={name}>
-          <span>
-            {text} {note !== undefined && <small>{note}</small>}
-          </span>
-        </td>
-      ))}
-    </tr>
+    <FoundTable
+      label="Experts found"
+      rows={sorted}
+      found={({ edit, info, run: own }) => ({
+        ...{ expert: edit.expert, run: own, label: info?.label ?? null, automatic: info?.automatic ?? null },
+        topTokens: info?.top_tokens.map((text) => ({ text })),
+        edit: trayEdit(edit, run),
+      })}
+      lead={{ ...LAYER, from: "tablet", cell: layerOf }}
+      withTokens={false}
+      columns={columns.filter((column) => column !== false)}
+      below={(row) =>
+        isNarrow ? (
+          <p className="dim">
+            Layer {layerOf(row)}, strength {strength(row)}, predicted {formatSigned(row.predicted)}, probability{" "}
+            {percent(row.probability)} %, price <Price {...row} />
+          </p>
+        ) : null
+      }
+    />
   );
 }
