@@ -16,10 +16,10 @@ from mxd.backend.database.annotations import labels_of
 from mxd.backend.database.engine import among
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.automatic_labels import clear_labels
-from mxd.backend.queries.evaluations import added, frontier_of, k_of, newest, trained_k_of
+from mxd.backend.queries.evaluations import added, evaluations_of_run, frontier_of, k_of, newest, trained_k_of
 from mxd.backend.queries.probes import PANELS_PER_ROW, probes_of
 from mxd.backend.queries.runs import find_index, find_run, metrics_after
-from mxd.backend.schemas.runs import Figure, FigureName
+from mxd.backend.schemas.runs import CurveName, Figure, FigureName
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.steering import median_results
 from mxd.trainer.inference.units import column_values
@@ -33,29 +33,56 @@ DECADE_TEXTS = ("", "0.0001", "", "0.01", "", "1", "", "100")
 BINS_PER_DECADE = 5
 
 
-_CURVES = (
-    ("Normalised MSE", "normalized_mse", "log"),
-    ("Dead share", "dead_share", "linear"),
-    ("Active experts per token", "l0", "linear"),
-)
-_RANKS = ("Stable rank of experts", "stable_rank", "linear")
-"""Metrics that are logged less often, and not for every method."""
+CURVES: Mapping[CurveName, tuple[str, str, int]] = {
+    "normalized_mse": ("Normalised MSE", "log", 4),
+    "dead_share": ("Dead share", "linear", 4),
+    "l0": ("Active experts per token", "linear", 2),
+    "stable_rank": ("Stable rank of experts", "linear", 2),
+    "tokens_per_second": ("Tokens per second", "linear", 0),
+}
+"""Training metric -> title, scale and decimals."""
+WINDOW = 20
+"""Most points of a moving average, which is over the last tenth of them, so that the steep early fall stays visible."""
+MILLION = 1_000_000
 
 
-def training(session: Session, run: RunRecord) -> Figure:
-    """Training curves over tokens: error, dead and active experts, and ranks where they were measured."""
-    metrics = metrics_after(session, run, -1)
-    is_ranked = any(metric.stable_rank is not None for metric in metrics)
-    curves = (*_CURVES, _RANKS) if is_ranked else _CURVES
-    figure = make_subplots(rows=len(curves), shared_xaxes=True, vertical_spacing=0.06)
-    for row, (name, field, scale) in enumerate(curves, start=1):
-        measured = [metric for metric in metrics if getattr(metric, field) is not None]
-        tokens, values = [metric.tokens for metric in measured], [getattr(metric, field) for metric in measured]
-        trace = go.Scatter(x=tokens, y=values, name=name, mode="lines", meta={"role": field}, showlegend=False)
-        figure.add_trace(trace, row=row, col=1)
-        figure.update_yaxes(title={"text": name}, type=scale, row=row, col=1)
-    figure.update_xaxes(title={"text": "Tokens"}, row=len(curves), col=1)
-    return as_figure("training", f"Training of {run.name}", figure, len(metrics), len(metrics))
+def training(session: Session, run: RunRecord, curve: CurveName, compared: RunRecord | None) -> Figure:
+    """One training metric with its moving average and the value on held-out text, beside another run's."""
+    title, scale, digits = CURVES[curve]
+    end = run.target_tokens / MILLION
+    figure, ends, averages = go.Figure(), list[tuple[str, str, float, float]](), list[float]()
+    text = {"hoverinfo": "skip", "cliponaxis": False}
+    held_out = [it.result for it in evaluations_of_run(session, run) if "intervals" in it.result]
+    if curve == "normalized_mse" and held_out:
+        error = held_out[0]["intervals"][curve]["value"]
+        place = {"x": [0.01 * end, end], "y": [error, error], "textposition": "top right"}  # beside the axis
+        texts = {"text": [f"held-out {error:.4f}", ""], "name": "held-out text", "mode": "lines+text"}
+        figure.add_scatter(**place, **texts, **text, line={"dash": "dot"}, meta={"role": "reference"})
+    for one, role in ((compared, "other"), (run, "this-run")):
+        metrics = [] if one is None else metrics_after(session, one, -1)
+        points = [(it.tokens / MILLION, getattr(it, curve)) for it in metrics if getattr(it, curve) is not None]
+        x, y = [at for at, _ in points], [value for _, value in points]
+        windows = (y[max(0, i + 1 - max(1, min(WINDOW, math.ceil(i / 10)))) : i + 1] for i in range(len(y)))
+        averages = [float(np.mean(window)) for window in windows]
+        lines = {"raw": ("as logged", y), role: ("moving average", averages)}
+        for drawn, (what, values) in lines.items():
+            if one is None or (one is not run and drawn == "raw"):
+                continue
+            name = f"{one.name}, {what}"
+            hover = f"%{{y:.{digits}f}} at %{{x:.2f}} M tokens<extra>{name}</extra>"
+            figure.add_scatter(x=x, y=values, name=name, mode="lines", meta={"role": drawn}, hovertemplate=hover)
+        # Tables have the last logged value, not that of the moving average.
+        ends += [(one.name, role, *point) for point in points if point[0] <= end and one is not None][-1:]
+    for name, role, at, value in ends:
+        others = [(other_value, other) for other, _, _, other_value in ends if other != name]
+        side = "middle" if not others else "top" if (value, name) > others[0] else "bottom"
+        texts = {"text": [f"{value:.{digits}f}", name if others else ""], "mode": "markers+text"}
+        place = {"x": [at, at], "y": [value, value], "textposition": [f"{side} right", f"{side} left"]}
+        figure.add_scatter(**place, **texts, **text, marker={"size": 6}, meta={"role": role})
+    figure.update_xaxes(title={"text": "training tokens, millions"}, range=[0, end], showgrid=False)
+    figure.update_yaxes(type=scale, **(log_ticks(averages) if scale == "log" else {"rangemode": "tozero"}))
+    figure.update_layout(margin={"l": 48, "r": 52, "t": 12, "b": 38}, meta={"columns": {"y": title}})
+    return as_figure("training", f"{title} of {run.name}", figure, len(averages))
 
 
 def density_activation(session: Session, run: RunRecord) -> Figure:
@@ -101,9 +128,18 @@ def density_histogram(session: Session, run: RunRecord) -> Figure:
     edges = np.logspace(first, 0, round(-first) * BINS_PER_DECADE + 1)
     counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
     figure = density_bars(list(pairwise(edges.tolist())), counts.tolist())
-    even = 100 * run.k / run.num_experts
-    figure.add_shape(type="line", x0=even, x1=even, y0=0, y1=1, yref="paper", line={"width": 1.5, "dash": "dot"})
-    figure.add_annotation(text="K/N", x=math.log10(even), y=1, yref="paper", yanchor="bottom", showarrow=False)
+    even, largest = 100 * run.k / run.num_experts, int(counts.max(initial=1))
+    figure.add_scatter(
+        x=[even, even],
+        y=[0, 1.05 * largest],
+        text=["", "K/N"],
+        mode="lines+text",
+        textposition="top center",
+        line={"width": 1.5, "dash": "dot"},
+        hoverinfo="skip",
+        cliponaxis=False,
+        meta={"role": "this-run"},
+    )
     return as_figure("density-histogram", f"Density of the experts of {run.name}", figure, len(values), len(values))
 
 
@@ -122,14 +158,14 @@ def density_bars(bins: Sequence[tuple[float, float]], counts: Sequence[int]) -> 
     figure = go.Figure([trace])
     title = {"text": "activation density, % of tokens, log scale"}
     figure.update_xaxes(type="log", title=title, tickvals=DECADES, ticktext=DECADE_TEXTS, tickangle=0, showgrid=False)
-    figure.update_yaxes(rangemode="tozero", nticks=5)
+    figure.update_yaxes(rangemode="tozero", nticks=5, title={"text": "experts"})
     columns = {
         "series": "",
         "point": ["activation density from, % of tokens", "to, % of tokens"],
         "x": "",
         "y": "experts",
     }
-    figure.update_layout(margin={"l": 38, "r": 8, "t": 18, "b": 38}, meta={"columns": columns})
+    figure.update_layout(margin={"l": 52, "r": 8, "t": 24, "b": 38}, meta={"columns": columns})
     return figure
 
 
@@ -386,7 +422,6 @@ def _distribution(title: str, probed: Mapping[str, Any], in_legend: bool) -> Ite
 
 
 OF_A_RUN: Mapping[str, Callable[[Session, RunRecord], Figure]] = {
-    "training": training,
     "density-activation": density_activation,
     "density-histogram": density_histogram,
     "steering": steering,
@@ -397,12 +432,20 @@ OF_A_RUN: Mapping[str, Callable[[Session, RunRecord], Figure]] = {
 }
 
 
-def draw(session: Session, name: FigureName, run: str | None) -> Figure:
+def draw(
+    session: Session,
+    name: FigureName,
+    run: str | None,
+    curve: CurveName = "normalized_mse",
+    compare: str | None = None,
+) -> Figure:
     """Build the figure with this name; an empty one, whose title says what to run, if nothing was measured."""
     if name == "added-layers":
         return added_layers(session)
     if run is None:
         raise UserError(f"The figure {name} needs a run. Add ?run=NAME.")
+    if name == "training":
+        return training(session, find_run(session, run), curve, find_run(session, compare) if compare else None)
     try:
         return OF_A_RUN[name](session, find_run(session, run))
     except NoEvaluationsError as reason:

@@ -88,8 +88,25 @@ def means_over_experts(session: Session, run: RunRecord) -> dict[str, Measured]:
         count, mean, mean_square = session.execute(query).one()
         if count >= MIN_EXPERTS:
             means[key] = _mean(mean, max(0.0, mean_square - mean**2) * count / (count - 1), count)
-    dead = 1 - count / run.num_experts
-    return means | {"dead_in_index": _mean(dead, dead * (1 - dead), run.num_experts)}
+    return means | {"dead_in_index": dead_in_index(run, count)}
+
+
+def dead_in_index(run: RunRecord, active_experts: int) -> Measured:
+    """Return the share of experts that are active on no indexed token."""
+    dead = 1 - active_experts / run.num_experts
+    return _mean(dead, dead * (1 - dead), run.num_experts)
+
+
+def leader(measured: Mapping[str, Measured], better: Literal["lower", "higher"]) -> str | None:
+    """Return the run that leads in a metric with an interval apart from all others; None if none does."""
+    if len(measured) < 2 or any(one.get("low") is None for one in measured.values()):
+        return None
+    sign = -1 if better == "lower" else 1
+    best, *others = sorted(measured, key=lambda name: -sign * ends(measured[name])[0])
+    _, low, high = ends(measured[best])
+    limits = [ends(measured[other])[1:] for other in others]
+    apart = all(high < other_low if sign < 0 else low > other_high for other_low, other_high in limits)
+    return best if apart else None
 
 
 class Compared(NamedTuple):
@@ -173,8 +190,10 @@ class Question:
     """The measure, and how it is compared."""
     better: Literal["lower", "higher"]
     digits: int
+    """Decimals, of percentage points if the measure is a share."""
     differences: Callable[[Evidence], Differences]
     term: str | None = None
+    is_share: bool = False
 
     def outcome(self, difference: Interval) -> Outcome:
         if difference.low <= 0 <= difference.high:
@@ -201,7 +220,8 @@ def questions(benchmark: Benchmark | None) -> tuple[Question, ...]:
             title=metric.title,
             detail=f"{metric.description}, intervals combined as independent",
             better=metric.better,
-            digits=4,
+            digits=1 if metric.unit == "share" else 4,
+            is_share=metric.unit == "share",
             differences=partial(_of_means, lambda one, key=metric.key: one.metrics.get(key)),  # type: ignore[misc]
             term=metric.term,
         )
@@ -313,8 +333,9 @@ def _cell(question: Question, difference: Interval | None) -> Cell | None:
     if difference is None:
         return None
     ends = {"value": difference.value, "low": difference.low, "high": difference.high}
-    found = cell(ends, partial(signed, digits=question.digits))
-    return found and found.model_copy(update={"outcome": question.outcome(difference)})
+    factor, unit = (100, " points") if question.is_share else (1, "")
+    found = cell(ends, lambda value: signed(factor * value, question.digits))
+    return found and found.model_copy(update={"outcome": question.outcome(difference), "text": found.text + unit})
 
 
 def _in_words(name: str, title: str) -> str:

@@ -26,6 +26,7 @@ from mxd.backend.queries.outcomes import (
     RECOVERED,
     Compared,
     ends,
+    leader,
     means_over_experts,
     verdict_of,
 )
@@ -44,7 +45,7 @@ from mxd.backend.queries.report_text import (
 )
 from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, SectionFigure, Table
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
-from mxd.trainer.evaluation.evaluation_metrics import LIMITS, Measured, Metric
+from mxd.trainer.evaluation.evaluation_metrics import LIMITS, Measured
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import (
     MeasurementRecord,
@@ -59,14 +60,16 @@ EQUAL_WITHIN = 0.01
 
 TIES = "A tie: the 95 % interval contains zero."
 COUNTED = (
-    "Loss, KL divergence and the errors depend on one another, so the counts are no independent votes. Metrics that "
+    "One seed per run: the intervals do not cover training seeds. Loss, KL divergence and the errors depend on one "
+    "another, so the counts are no independent votes. Metrics that "
     "say nearly the same as one of these rows, such as top-1 agreement, are only under Faithfulness. Normalised MSE "
     "averages relative errors over tokens, so it need not agree with variance explained."
 )
 
 
-def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Section, Section]:
-    """Compare all evaluated runs of a run's MLP, the given one first: question by question, and by metric."""
+def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Section, ...]:
+    """Compare all evaluated runs of a run's MLP, the given one first: question by question, and by metric if any was
+    evaluated."""
     same_mlp = RunRecord.language_model == run.language_model, RunRecord.layer == run.layer
     records = session.scalars(select(RunRecord).where(*same_mlp).order_by(RunRecord.method, RunRecord.name)).all()
     records = [run, *(record for record in records if record.id != run.id)]
@@ -84,20 +87,22 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
         key="verdict",
         title="",
         verdict=_sentence(run, compared, verdict.sentence),
-        intro=(
-            *(filter(None, [_recovered(compared[0])]) if others else _other_layers(session, run)),
-            *_conditions(compared),
-        ),
+        intro=(*(() if others else _other_layers(session, run)), *_conditions(compared)),
         tables=(verdict.table,) if verdict.table else (),
-        notes=(*((TIES, COUNTED) if verdict.table else ()), *_not_compared(compared, verdict.missing)),
+        notes=(
+            *([TIES] if verdict.table else []),
+            *(filter(None, [_recovered(compared[0])]) if others else ()),
+            *([COUNTED] if verdict.table else []),
+            *_not_compared(compared, verdict.missing),
+        ),
         commands=() if is_evaluated else (evaluate_command(run),),
     )
     if not compared:
-        return questions, Section(key="metrics", title="")
+        return (questions,)
     mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
     table = _table(compared)
     notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.", *footnotes(table))
-    return questions, Section(key="metrics", title="Metrics", tables=(table,), notes=notes)
+    return questions, Section(key="metrics", title="", tables=(table,), notes=notes)
 
 
 def _not_compared(compared: Sequence[Compared], missing: Sequence[str]) -> tuple[str, ...]:
@@ -113,7 +118,7 @@ def _sentence(run: RunRecord, compared: Sequence[Compared], verdict: str) -> str
         return "No run of this layer has been evaluated yet."
     if len(compared) == 1:
         return f"{_recovered(compared[0], is_alone=True)} It is the only evaluated run of layer {run.layer}.".lstrip()
-    return verdict or "No two runs of this layer were measured on the same text."
+    return verdict or f"No two runs of layer {run.layer} have a loss that was measured on the same text."
 
 
 def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
@@ -141,31 +146,17 @@ def _table(compared: Sequence[Compared]) -> Table:
             detail=str(metric.description) + arrow(metric.better),
             term=metric.term,
             cells=tuple(
-                starred(metric.key, cell(measured, form, is_best=one is best))
+                starred(metric.key, cell(measured.get(one.run.name), form, is_best=one.run.name == best))
                 for one in compared
-                for measured in [one.metrics.get(metric.key)]
             ),
         )
         for metric in COMPARED
-        if any(metric.key in one.metrics for one in compared)
-        for best, form in [(_best(compared, metric), in_unit(metric.unit, compared[0].metrics.get(metric.key)))]
+        for measured in [{one.run.name: one.metrics[metric.key] for one in compared if metric.key in one.metrics}]
+        if measured
+        for best in [leader(measured, metric.better) if metric.better else None]
+        for form in [in_unit(metric.unit, compared[0].metrics.get(metric.key))]
     )
     return Table(key="verdict", title="Metrics by run", corner="Metric", columns=columns, rows=rows, axis="row")
-
-
-def _best(compared: Sequence[Compared], metric: Metric) -> Compared | None:
-    """The run that leads in a metric with an interval apart from all others; None if none does."""
-    measured = [one for one in compared if metric.key in one.metrics]
-    if metric.better is None or len(measured) < 2:
-        return None
-    if any(one.metrics[metric.key].get("low") is None for one in measured):
-        return None
-    sign = -1 if metric.better == "lower" else 1
-    best, *others = sorted(measured, key=lambda one: -sign * ends(one.metrics[metric.key])[0])
-    _, low, high = ends(best.metrics[metric.key])
-    limits = [ends(one.metrics[metric.key]) for one in others]
-    apart = all(high < other_low if sign < 0 else low > other_high for _, other_low, other_high in limits)
-    return best if apart else None
 
 
 def _recovered(own: Compared, *, is_alone: bool = False) -> str:
@@ -226,8 +217,10 @@ def run_report(session: Session, run: RunRecord, data: Path) -> Report:
     probed = "single experts against neurons and a random gate, on labelled texts"
     steered = "effect of amplifying experts on generated texts, by strength"
     health = health_section(session, run, bits)
+    verdict, *metrics = verdict_sections(session, run, data)
     chapters = (
-        chapter("Verdict", "the evaluated runs of one MLP", *verdict_sections(session, run, data), is_folded=False),
+        chapter("Verdict", "the evaluated runs of one MLP", verdict, is_folded=False),
+        *(chapter("Metrics", "of each run, with intervals", each, is_folded=False) for each in metrics),
         chapter("Health", f"how the {unit_name(run.method)} are used", health, is_folded=False),
         chapter(
             "Faithfulness", f"all metrics of {run.name}, on every text", *faithfulness_sections(session, run, bits)

@@ -49,15 +49,21 @@ def cell(
 BEYOND = "* Above 100\N{NO-BREAK SPACE}%: with fixed experts, the layer predicts worse than the MLP’s mean output."
 
 
+BOLD = "Bold: best of its layer, its 95\N{NO-BREAK SPACE}% interval is apart from all others."
+
+
 def starred(key: str, found: Cell | None) -> Cell | None:
-    """Mark a routing share above 100 %, which ``BEYOND`` explains."""
-    is_beyond = found is not None and key in ("routing_share", "strict_routing_share") and found.value > 1
-    return found.model_copy(update={"text": f"{found.text}*"}) if found is not None and is_beyond else found
+    """Mark a routing share above 100 %."""
+    if found is None or key not in ("routing_share", "strict_routing_share") or found.value <= 1:
+        return found
+    return found.model_copy(update={"text": f"{found.text}*", "footnote": BEYOND})
 
 
 def footnotes(table: Table) -> tuple[str, ...]:
-    marked = any(one is not None and one.text.endswith("*") for row in table.rows for one in row.cells)
-    return (BEYOND,) if marked else ()
+    """Return what the asterisks and the bold numbers of a table mean."""
+    cells = [one for row in table.rows for one in row.cells if one is not None]
+    marks = dict.fromkeys(one.footnote for one in cells if one.footnote)
+    return (*marks, *([BOLD] if any(one.is_best for one in cells) else []))
 
 
 def span(low: float, high: float, form: Format) -> str:

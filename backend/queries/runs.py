@@ -1,9 +1,11 @@
 """Runs: metrics, figures of their cards, runs to combine with one, and units of the experts that requests edit."""
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -12,21 +14,22 @@ from mxd.backend.errors import ExpertNotFoundError, NoIndexError, RunNotFoundErr
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.commands import index_command, train_again_command
 from mxd.backend.queries.evaluations import evaluations_of_run
-from mxd.backend.queries.outcomes import loss_sentences
+from mxd.backend.queries.outcomes import dead_in_index, leader, loss_sentences
+from mxd.backend.queries.report_text import BEYOND, BOLD, last_part, span
 from mxd.backend.schemas.routing import LayerRun, RunOptions
-from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
+from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunMetric, RunStatus, RunSummary
 from mxd.trainer.config.layer import Mixing, method_traits
 from mxd.trainer.config.steering import SteeringConfig
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.evaluation.evaluation_metrics import routing_warning
+from mxd.trainer.evaluation.evaluation_metrics import Measured, routing_warning
 from mxd.trainer.inference.units import edit_units
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.language_model.tokenizer import has_chat_template
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord
 from mxd.trainer.storage.run import Run, resume_command
 from mxd.trainer.utils.bootstrap import Interval
-from mxd.trainer.utils.display import unknown_expert, unknown_run
+from mxd.trainer.utils.display import listed, unknown_expert, unknown_run
 
 IsFitting = Callable[[str], bool | None]
 """Tells whether a run is being trained; None if unknown."""
@@ -61,12 +64,35 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
     joined = (MetricRecord.run_id == last.c.run_id) & (MetricRecord.step == last.c.step)
     metrics = {record.run_id: record for record in session.scalars(select(MetricRecord).join(last, joined))}
     evaluations = _evaluations(session)
-    return RunList(
-        runs=tuple(
-            _summary(run, metrics.get(run.id), indexes.get(run.id), evaluations.get(run.name, UNKNOWN), is_fitting)
-            for run in runs
-        ),
-        losses=loss_sentences(session),
+    summaries = tuple(
+        _summary(run, metrics.get(run.id), indexes.get(run.id), evaluations.get(run.name, UNKNOWN), is_fitting)
+        for run in runs
+    )
+    measured = defaultdict[tuple[str, int, RunMetric], dict[str, Measured]](dict)
+    for run in runs:
+        intervals = dict(evaluations.get(run.name, UNKNOWN)["intervals"])
+        if run.id in indexes:
+            intervals["dead"] = dead_in_index(run, indexes[run.id].active_experts)
+        for metric, interval in intervals.items():
+            measured[run.language_model, run.layer, metric][run.name] = interval
+    best = defaultdict[str, list[RunMetric]](list)
+    for (_, _, metric), of_mlp in measured.items():
+        if name := leader(of_mlp, BETTER[metric]):
+            best[name].append(metric)
+    return RunList(runs=summaries, losses=loss_sentences(session), best=best, notes=_notes(summaries, bool(best)))
+
+
+def _notes(runs: Sequence[RunSummary], is_bold: bool) -> tuple[str, ...]:
+    held_out = [run.held_out for run in runs if run.held_out is not None]
+    if not held_out:
+        return ()
+    tokens, texts = [one.tokens for one in held_out], list(dict.fromkeys(last_part(one.text) for one in held_out))
+    sample = f"{span(min(tokens), max(tokens), '{:,}'.format)} tokens of {listed(texts)}"
+    shares = [run.routing_share if run.strict_routing_share is None else run.strict_routing_share for run in runs]
+    return (
+        f"Held-out results: {sample}; 95\N{NO-BREAK SPACE}% intervals over sequences, not seeds.",
+        *([BEYOND] if any(share is not None and share > 1 for share in shares) else []),
+        *([BOLD] if is_bold else []),
     )
 
 
@@ -115,8 +141,20 @@ def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Scalar]
     return flat
 
 
-UNKNOWN: dict[str, Any] = {"held_out": None, "routing_share": None, "strict_routing_share": None, "evaluated_k": ()}
-"""Fields of ``RunSummary`` for a run that was not evaluated."""
+UNKNOWN: dict[str, Any] = {
+    "held_out": None,
+    "routing_share": None,
+    "strict_routing_share": None,
+    "evaluated_k": (),
+    "intervals": {},
+}
+"""Fields of ``RunSummary``, and intervals by ``RunMetric``, for a run that was not evaluated."""
+
+BETTER: Mapping[RunMetric, Literal["lower", "higher"]] = {
+    "held_out_mse": "lower",
+    "loss_recovered": "higher",
+    "dead": "lower",
+}
 
 
 def _number(*path: str) -> Any:
@@ -136,29 +174,31 @@ def _evaluations(session: Session) -> dict[str, dict[str, Any]]:
         result["k"].as_integer(),
         _number("routing_share"),
         _number("strict_routing_share"),
-        _number("intervals", "normalized_mse", "value"),
+        *(_number("intervals", "normalized_mse", end) for end in ("value", "low", "high")),
         *(_number("loss_recovered_mean", end) for end in ("value", "low", "high")),
         *(_number("loss_increase", end) for end in ("value", "low", "high")),
     )
     query = select(*columns).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     rows = session.execute(query.order_by(EvaluationRecord.created_at, EvaluationRecord.id))
     newest: dict[str, dict[str, Any]] = {}
-    for name, subject, text, tokens, seen_text, k, share, strict, error, *ends in rows:
+    for name, subject, text, tokens, seen_text, k, share, strict, *ends in rows:
         if share is None:
             continue
         before = newest.get(name, UNKNOWN)
         evaluated = {**before, "evaluated_k": tuple(sorted({*before["evaluated_k"], k}))}
         if subject == name:
-            recovered, increase = (Interval(value, low, high) for value, low, high in (ends[:3], ends[3:]))
+            error, recovered, increase = (Interval(*ends[at : at + 3]) for at in (0, 3, 6))
             held_out = HeldOut(
                 text=text,
                 tokens=tokens,
                 seen_text=seen_text,
-                normalized_mse=error,
+                normalized_mse=error.value,
                 loss_recovered=recovered,
                 loss_increase=increase,
             )
+            intervals = {"held_out_mse": asdict(error), "loss_recovered": asdict(recovered)}
             evaluated |= {"held_out": held_out, "routing_share": share, "strict_routing_share": strict}
+            evaluated |= {"intervals": intervals}
         newest[name] = evaluated
     return newest
 
@@ -199,7 +239,7 @@ def _summary(
         "train_again_command": train_again_command(run.config),
         "routing_warning": warning,
     }
-    return RunSummary(**stored | computed | evaluated)
+    return RunSummary(**stored | computed | {name: evaluated[name] for name in evaluated if name != "intervals"})
 
 
 def origin_of(config: Mapping[str, object]) -> str | None:

@@ -125,6 +125,9 @@ class RunSummary(Schema):
     """Numbers of active experts per token at which the run was evaluated."""
 
 
+RunMetric = Literal["held_out_mse", "loss_recovered", "dead"]
+
+
 class RunList(Schema):
     """All runs."""
 
@@ -132,6 +135,10 @@ class RunList(Schema):
     """Newest first."""
     losses: tuple[str, ...]
     """Sentences on the losses of the newest MxDs, compared in pairs with those of other runs of their MLP."""
+    best: dict[str, list[RunMetric]]
+    """Run -> metrics in which its interval is apart from those of all other runs of its MLP, on the better side."""
+    notes: tuple[str, ...]
+    """Sentences on the held-out results, asterisks and bold numbers; empty if no run was evaluated."""
 
 
 class RunDetail(Schema):
@@ -171,6 +178,9 @@ FigureName = Literal[
     "density-evaluated",
     "probe-activations",
 ]
+
+
+CurveName = Literal["normalized_mse", "dead_share", "l0", "stable_rank", "tokens_per_second"]
 
 
 class Figure(Schema):
@@ -254,6 +264,8 @@ class Cell(Part):
     """Outcome of a difference for the run from which another was subtracted."""
     note: str = ""
     """Shown below the value."""
+    footnote: str = ""
+    """Explains the asterisk of the text."""
 
 
 class Head(Part):

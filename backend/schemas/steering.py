@@ -87,6 +87,8 @@ class SteeringTexts(Schema):
     """Texts with the same edits of random experts; null to leave them out."""
     control_edits: Annotated[tuple[Edit, ...], Field(max_length=64)] = ()
     """The edits of the control."""
+    control_figures: SteeringFigures | None = None
+    """Effect and fluency of the control; null if it was stopped or saved by an earlier version."""
 
 
 class SessionResult(SteeringTexts):

@@ -19,7 +19,7 @@ from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.queries.automatic_labels import shown_labels_stamp
 from mxd.backend.queries.runs import count_examples, find_index, find_run
 from mxd.backend.schemas.base import JSON_TYPE, json_response, to_json_bytes
-from mxd.backend.schemas.runs import AccessInfo, Figure, FigureName, Health, SignInRequest
+from mxd.backend.schemas.runs import AccessInfo, CurveName, Figure, FigureName, Health, SignInRequest
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 
 router = APIRouter(tags=["server"])
@@ -78,19 +78,28 @@ OF_ALL_EXPERTS: tuple[FigureName, ...] = ("density-activation", "density-histogr
 """Figures that read every expert of a run: of 86,015, they take a second."""
 
 
-def _drawn(session: Session, name: FigureName, run: str | None) -> Figure:
+Compared = Annotated[str | None, Query(max_length=200, description="Another run, beside whose curve it is drawn.")]
+
+
+def _drawn(session: Session, name: FigureName, run: str | None, curve: CurveName, compare: str | None) -> Figure:
     with IMPORT_LOCK:
         from mxd.backend.plots.figures import draw
 
-    return draw(session, name, run)
+    return draw(session, name, run, curve, compare)
 
 
 @router.get("/figures/{name}", response_model=Figure)
-def figure(name: FigureName, services: ServicesDep, run: OfRun = None) -> Response:
-    """One figure; the client chooses the colours."""
+def figure(
+    name: FigureName,
+    services: ServicesDep,
+    run: OfRun = None,
+    curve: CurveName = "normalized_mse",
+    compare: Compared = None,
+) -> Response:
+    """One figure; the client chooses the colours. `curve` and `compare` are for the figure `training`."""
     with reading(services.database) as session:
         if run is None or name not in OF_ALL_EXPERTS:
-            return json_response(_drawn(session, name, run))
+            return json_response(_drawn(session, name, run, curve, compare))
         record = find_run(session, run)
         stamp = (
             find_index(session, record).created_at,
@@ -98,7 +107,9 @@ def figure(name: FigureName, services: ServicesDep, run: OfRun = None) -> Respon
             shown_labels_stamp(session, record.id),
             services.runs.fingerprint(run),
         )
-        figure = services.figures.get((name, record.id), stamp, lambda: to_json_bytes(_drawn(session, name, run)))
+        figure = services.figures.get(
+            (name, record.id), stamp, lambda: to_json_bytes(_drawn(session, name, run, curve, compare))
+        )
         return Response(figure, media_type=JSON_TYPE)
 
 

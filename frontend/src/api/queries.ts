@@ -18,6 +18,7 @@ import type {
   CircuitGraph,
   CircuitRequest,
   CircuitResponse,
+  CurveName,
   EditPrice,
   ExpertPage,
   ExpertRow,
@@ -318,8 +319,10 @@ export const reportQuery = (run: string) =>
     queryFn: get("/api/runs/{run}/report", { path: { run } }),
   });
 
-export const figureQuery = (name: FigureName, query: { readonly run?: string }) =>
-  kept(["figure", name, query], get("/api/figures/{name}", { path: { name }, query }), MINUTE);
+export const figureQuery = (
+  name: FigureName,
+  query: { readonly run?: string; readonly curve?: CurveName; readonly compare?: string },
+) => kept(["figure", name, query], get("/api/figures/{name}", { path: { name }, query }), MINUTE);
 
 const LIST = "/api/runs/{run}/lists/{list_id}";
 

@@ -6,6 +6,9 @@ export type * from "./schema";
 
 export type CircuitGraph = Server.Circuit;
 export type CircuitTarget = CircuitGraph["target"];
+export type CurveName = NonNullable<
+  NonNullable<Server.paths["/api/figures/{name}"]["get"]["parameters"]["query"]>["curve"]
+>;
 export type EditPrice = Server.EditPriceOutput;
 export type Example = Server.Example;
 export type Estimate = Server.Interval;

@@ -202,9 +202,9 @@ def test_metrics_are_beside_those_of_other_runs_and_dead_beside_inactive(copy: C
             **record.result, "intervals": {**record.result["intervals"], "strict_routing_share": above},
             "strict_routing_share": 1.234,
         }  # fmt: skip
-    beyond = rows(copy.client, "first", "verdict", 1)["strict_routing_share"]["cells"][0]
+    beyond = rows(copy.client, "first", "metrics")["strict_routing_share"]["cells"][0]
     assert beyond["text"] == "123.4\N{NO-BREAK SPACE}%*"
-    assert [note[0] for note in chapter(copy.client, "first", "verdict")[1]["notes"]] == ["L", "*"]
+    assert [note[0] for note in chapter(copy.client, "first", "metrics")[0]["notes"]] == ["L", "*", "B"]
     assert "Others: 2 runs of layer 1 on the same text." in section["intro"][0]
     assert f"({own}\N{NO-BREAK SPACE}%) are inactive: on none of these 320 tokens" in section["intro"][1]
     assert section["intro"][1].endswith(f" 2 ({share}) are dead: active on none of 9,000 indexed tokens.")
@@ -255,10 +255,11 @@ def test_runs_state_paired_differences_of_losses_also_where_intervals_overlap(co
 
 
 def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> None:
-    section, metrics = chapter(seen, "first", "verdict")
+    (section,), (metrics,) = (chapter(seen, "first", name) for name in ("verdict", "metrics"))
     (table,) = metrics["tables"]
     assert [column["key"] for column in table["columns"]] == ["first", "batch", "second"]
-    recovered, *conditions = section["intro"]
+    tie, recovered, *_ = section["notes"]
+    assert tie.startswith("A tie")
     assert re.match(r"first recovers [−\d.]+.% .*of the loss that mean-ablating the MLP costs\.$", recovered)
     assert table["axis"] == "row" and table["rows"][0]["key"] == "loss_recovered_mean"
     (questioned,) = section["tables"]
@@ -273,8 +274,8 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
     for found, column in zip(outcomes, questioned["columns"], strict=True):
         won, lost, tied = (found.count(outcome) for outcome in ("win", "lose", "tie"))
         assert column["detail"] == f"{won} won, {lost} lost, {tied} tied"
-    assert conditions == ["Evaluated on training text, so the numbers are too good: first, batch, second."]
-    second = rows(seen, "first", "verdict", 1)["loss_increase"]["cells"][2]
+    assert section["intro"] == ["Evaluated on training text, so the numbers are too good: first, batch, second."]
+    second = rows(seen, "first", "metrics")["loss_increase"]["cells"][2]
     assert second["value"] == rows(seen, "second", "faithfulness")["loss_increase"]["cells"][0]["value"]
     for metric in table["rows"]:
         leaders = [cell for cell in metric["cells"] if cell and cell["is_best"]]
@@ -295,6 +296,14 @@ def test_a_run_states_its_mixing_and_its_newest_results(seen: TestClient) -> Non
     assert (first["routing_warning"] is not None) == (first["strict_routing_share"] < 0.5)
     assert seen.get("/api/runs/first").json()["run"]["routing_share"] == first["routing_share"]
     assert {run["mixing"] for run in runs.values()} == {"centred"}
+    listed = seen.get("/api/runs").json()
+    (table,) = chapter(seen, "first", "metrics")[0]["tables"]
+    columns = {"held_out_mse": "normalized_mse", "loss_recovered": "loss_recovered_mean", "dead": "dead_in_index"}
+    for own, key in columns.items():  # the same rule as the page Evaluate
+        cells = [cell for row in table["rows"] if row["key"] == key for cell in row["cells"]]
+        leaders = [cell is not None and cell["is_best"] for cell in cells]
+        assert leaders == [own in listed["best"].get(column["key"], ()) for column in table["columns"][: len(cells)]]
+    assert listed["notes"][0].startswith("Held-out results: 320 tokens of text.jsonl;")
     held_out = first["held_out"]
     assert (Path(held_out["text"]).name, held_out["tokens"], held_out["seen_text"]) == ("text.jsonl", 320, True)
     assert held_out["normalized_mse"] == pytest.approx(metrics["normalized_mse"]["value"])
@@ -570,15 +579,22 @@ def test_commands_of_expert_measurements_have_their_settings(tmp_path: Path) -> 
 
 
 def test_figures_show_training_and_densities(client: TestClient) -> None:
-    training, histogram, steering = (
-        figure(client, name, run="first") for name in ("training", "density-histogram", "steering")
-    )
-    assert [trace["meta"]["role"] for trace in training["data"]] == ["normalized_mse", "dead_share", "l0"]
-    assert training["data"][0]["y"] == [0.2, 0.1, pytest.approx(10 / 150)]
+    histogram, steering = (figure(client, name, run="first") for name in ("density-histogram", "steering"))
+    training = figure(client, "training", run="first")
+    raw, averages, end = training["data"]
+    assert raw["y"] == [0.2, 0.1, pytest.approx(10 / 150)]
+    assert averages["y"] == raw["y"], "fewer than ten points are not averaged"
+    assert end["text"] == ["0.0667", ""]
     assert training["layout"]["yaxis"]["type"] == "log"
+    assert figure(client, "training", run="first", curve="stable_rank")["drawn"] == 0
+    both = figure(client, "training", run="first", compare="second", curve="l0")["data"]
+    assert [trace["meta"]["role"] for trace in both] == ["other", "raw", "this-run", "other", "this-run"]
+    assert both[-1]["text"][1] == "first" and both[-2]["text"][1] == "second"
+    sides = {both[-1]["textposition"][0], both[-2]["textposition"][0]}
+    assert sides == {"top right", "bottom right"}, "labels do not overlap"
     assert sum(histogram["data"][0]["y"]) == ACTIVE
     assert histogram["data"][0]["customdata"][-1][1] == 100, "densities are in percent"
-    assert len(histogram["layout"]["shapes"]) == 1, "K/N is marked"
+    assert histogram["data"][1]["text"] == ["", "K/N"]
     assert steering["total"] == 0
     assert "mxd evaluate-steering first" in steering["title"]
 

@@ -1,8 +1,11 @@
 /** A tour of the dashboard in six steps. The step is in the address, so that a link opens it and Back returns to it. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { Link, useLocation } from "react-router";
 
+import { showcaseQuery } from "@/api/queries";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { type PageName, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
 
@@ -11,6 +14,7 @@ import { hasPrompt } from "./navigation/pages";
 interface Step {
   readonly page: PageName;
   readonly title: string;
+  /** The names of buttons and views are between asterisks. */
   readonly text: string;
   /** Selector of what it describes. */
   readonly marks: string;
@@ -41,13 +45,13 @@ const STEPS: readonly Step[] = [
   {
     page: "layers",
     title: "Through all layers",
-    text: "The same sentence in every layer. Press a cell to see which later experts it feeds.",
+    text: "The same sentence in every layer. Press a cell to see which later experts it feeds. **Circuit** draws what leads to the next token.",
     marks: ".prompted-main",
   },
   {
     page: "steering",
     title: "Steer a text",
-    text: "Add experts on the left and move their strengths. Sessions has examples. Strength suggests a value.",
+    text: "Move a slider of the tray: the text follows. **Side effects** is the price on other text, **Strength** suggests a value, **Sessions** has examples.",
     marks: ".steering > :first-child",
   },
   {
@@ -58,14 +62,19 @@ const STEPS: readonly Step[] = [
   },
 ];
 
-/** Addresses of the steps, from 1. */
-export function useTourUrl(): (step: number) => string {
+/** Addresses of the steps, from 1. The tray of the one that steers gets the experts that Home shows. */
+export function useTourUrl(isBegun = false): (step: number) => string {
   const own = usePageLinks();
   const compared = useComparedLinks();
+  const { name } = useCurrentRun();
+  const session = useQuery({ ...showcaseQuery, enabled: isBegun }).data?.showcase?.session;
+  const shown = session?.run === name ? session.edits : [];
+  const edits = shown.map(({ expert, mode, strength = 1 }) => `${expert}:${mode}:${strength}`).join(",");
   return (step) => {
     const page = STEPS[step - 1]?.page ?? "home";
     const links = page === "evaluate" ? compared : own;
-    return `${links.page(page, hasPrompt(page) ? { prompt: EXAMPLE_PROMPT } : {})}#tour-${step}`;
+    const prompt = { ...(hasPrompt(page) && { prompt: EXAMPLE_PROMPT }) };
+    return `${links.page(page, { ...prompt, ...(page === "steering" && edits !== "" && { edits }) })}#tour-${step}`;
   };
 }
 
@@ -96,8 +105,8 @@ function useMark(selector: string | undefined, page: string) {
 
 export function Tour() {
   const { hash, pathname, search } = useLocation();
-  const urlOf = useTourUrl();
   const number = Number(/^#tour-(\d)$/.exec(hash)?.[1] ?? 0);
+  const urlOf = useTourUrl(number > 0);
   const step = STEPS[number - 1];
   useMark(step?.marks, pathname);
   if (step === undefined) return null;
@@ -108,7 +117,7 @@ export function Tour() {
         Tour, {number} of {STEPS.length}
       </p>
       <h2>{step.title}</h2>
-      <p>{step.text}</p>
+      <p>{step.text.split("**").map((part, i) => (i % 2 === 0 ? part : <b key={i}>{part}</b>))}</p>
       <footer className="row">
         {number < STEPS.length && (
           <Link className="link" to={end} replace>

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { DENSITY_AXIS, escapeMarkup, figureTable, logTicks, readTrace, toCsv } from "./figure";
+import { DENSITY_AXIS, escapeMarkup, figureTable, readTrace, toCsv } from "./figure";
 import { type Palette, themeFigure } from "./plot-theme";
 
 const LABELS = ['<a href="https://example.org">click</a>', "<b>bold</b>", "a &lt; b"];
@@ -95,13 +95,6 @@ describe("figure tables", () => {
 });
 
 describe("axes", () => {
-  it("have denser log ticks over a short range, with plain numbers", () => {
-    expect(logTicks([0.27, 0.8]).ticktext).toContain("0.3");
-    expect(logTicks([0.01, 1]).ticktext).not.toContain("0.3");
-    expect(logTicks([0.01, 1]).ticktext).toContain("0.05");
-    expect(logTicks([])).toEqual({});
-  });
-
   it("write density in percent", () => {
     expect(DENSITY_AXIS.ticktext.at(-1)).toBe("100");
     expect(DENSITY_AXIS.ticktext[0]).toBe("0.00001");

@@ -149,26 +149,7 @@ export function recordsCsv(records: readonly Readonly<Record<string, Cell>>[]): 
   return toCsv({ columns, rows: records.map((record) => columns.map((name) => String(record[name] ?? ""))) });
 }
 
-/** Axes: density in percent, log ticks with plain numbers, horizontal titles. */
-
-const SPARSE_DIGITS = [1, 2, 5];
-const DENSE_DIGITS = [1, 1.5, 2, 3, 4, 5, 7];
-const DENSEST_DIGITS = [1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9];
-
-/** Ticks of a log axis with plain numbers; denser over a short range. */
-export function logTicks(values: readonly number[]): Readonly<Record<string, unknown>> {
-  const positive = values.filter((value) => value > 0);
-  const low = Math.min(...positive);
-  const high = Math.max(...positive);
-  if (!(low <= high)) return {};
-  const decades = Array.from(
-    { length: Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 2 },
-    (_, i) => Math.floor(Math.log10(low)) - 1 + i,
-  );
-  const digits = high / low > 8 ? SPARSE_DIGITS : high / low > 2.5 ? DENSE_DIGITS : DENSEST_DIGITS;
-  const ticks = decades.flatMap((power) => digits.map((digit) => Number(`${digit}e${power}`)));
-  return { tickvals: ticks, ticktext: ticks.map(String) };
-}
+/** Axes: density in percent, horizontal titles. */
 
 /** The title of a y axis as a horizontal annotation in its upper corner. */
 export function cornerTitle(text: string): Readonly<Record<string, unknown>> {

@@ -193,8 +193,8 @@ function Tracks({ table }: { readonly table: Table }) {
   );
 }
 
-/** What the lines of a track are, and what bold means. */
-function Legend({ columns, rows }: Pick<Table, "columns" | "rows">) {
+/** What the lines of a track are. */
+function Legend({ columns }: Pick<Table, "columns">) {
   const described = columns.filter(({ detail }) => detail !== "");
   return (
     <ul className="tracks-legend">
@@ -203,9 +203,6 @@ function Legend({ columns, rows }: Pick<Table, "columns" | "rows">) {
           <Title head={{ ...head, detail: "" }} /> <span className="dim">{head.detail}</span>
         </li>
       ))}
-      {rows.some(({ cells }) => cells.some((cell) => cell?.is_best)) && (
-        <li className="dim">Bold: best, its 95 % interval is apart from all others.</li>
-      )}
     </ul>
   );
 }
@@ -272,7 +269,7 @@ export function DotTable({ table, label }: { readonly table: Table; readonly lab
         <Numbers table={table} />
       ) : (
         <>
-          <Legend columns={table.columns} rows={table.rows} />
+          <Legend columns={table.columns} />
           <Tracks table={table} />
         </>
       )}

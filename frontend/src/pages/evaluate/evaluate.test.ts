@@ -14,6 +14,7 @@ const cell = (value: number, low: number | null, high: number | null): Cell => (
   is_best: false,
   outcome: null,
   note: "",
+  footnote: "",
 });
 
 test("an axis has round ends with room around the intervals", () => {

@@ -120,9 +120,14 @@ export function SectionView({ run, section }: { readonly run: string; readonly s
       <Warnings warnings={warnings} />
       {figure !== null && <Figure run={run} figure={figure} />}
       <Tables title={title} tables={tables} />
-      {[...(title === "" ? intro : []), ...notes].map((text) => (
-        <Note key={text} text={text} />
-      ))}
+      {title === "" && intro.map((text) => <Note key={text} text={text} />)}
+      {notes.length > 0 && (
+        <div className="stack dim">
+          {notes.map((text) => (
+            <Note key={text} text={text} />
+          ))}
+        </div>
+      )}
       {commands.map((command) => (
         <Command key={command} text={command} />
       ))}

@@ -7,7 +7,7 @@ import { figureQuery, reportQuery } from "@/api/queries";
 import type { FigureName, RunSummary } from "@/api/types";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
-import { LinkedText, Term } from "@/components/terms/term";
+import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copy-button";
 import { PaneHead } from "@/components/ui/pane-head";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -17,9 +17,8 @@ import { Title } from "@/pages/evaluate/dots";
 /** The verdict's metrics of one run, with a link to the comparison. */
 export function Faithfulness({ run }: { readonly run: string }) {
   const { data, error, refetch } = useQuery(reportQuery(run));
-  const sections = data?.chapters.find(({ key }) => key === "verdict")?.sections;
-  const verdict = sections?.find(({ key }) => key === "verdict");
-  const metrics = sections?.find(({ key }) => key === "metrics");
+  const sections = data?.chapters.flatMap((chapter) => chapter.sections) ?? [];
+  const [verdict, metrics] = ["verdict", "metrics"].map((name) => sections.find(({ key }) => key === name));
   const table = metrics?.tables[0];
   // The run is first if it was evaluated.
   const isEvaluated = table?.columns[0]?.key === run;
@@ -61,14 +60,13 @@ export function Faithfulness({ run }: { readonly run: string }) {
               );
             })}
           </dl>
-          {metrics?.notes
-            // A footnote may be to another run's value.
-            .filter((text) => !text.startsWith("*") || table.rows.some(({ cells: [own] }) => own?.text.endsWith("*")))
-            .map((text) => (
-              <p key={text} className="ink2">
-                <LinkedText text={text} />
-              </p>
-            ))}
+          {/* The sample. Other notes may be on other runs' values. */}
+          <p className="ink2">{metrics?.notes[0]}</p>
+          {[...new Set(table.rows.map(({ cells: [own] }) => own?.footnote))].map((text) => (
+            <p key={text} className="ink2">
+              {text}
+            </p>
+          ))}
         </>
       )}
     </section>

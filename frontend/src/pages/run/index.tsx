@@ -219,6 +219,9 @@ function Steering({ run }: { readonly run: RunSummary }) {
   );
 }
 
+/** While the run is in training. */
+const REFRESH_MS = 2000;
+
 function RunView({ detail }: { readonly detail: RunDetail }) {
   const [params, setParams] = useUrlState(RUN_PARAMS);
   const others = othersOf(detail.run, useCurrentRun().runs);
@@ -231,7 +234,7 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
           detail={detail}
           curve={params.curve}
           compare={params.compare}
-          axisEnd={detail.run.target_tokens}
+          refetchInterval={detail.run.status === "training" && REFRESH_MS}
           onCurve={(curve) => setParams({ curve })}
         >
           {others.length > 0 && (
@@ -251,9 +254,6 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
     </>
   );
 }
-
-/** While the run is in training. */
-const REFRESH_MS = 2000;
 
 export default function RunPage() {
   const { run = "" } = useParams();

@@ -12,7 +12,6 @@ import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { formatCount } from "@/lib/text/format";
 
 import { RUNS_PARAMS, RunsTable } from "./runs-table";
 
@@ -34,35 +33,24 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
   const unevaluated = ofFirstModel(finished.filter(({ held_out: heldOut }) => heldOut === null));
   const unindexed = finished.find(({ indexed_tokens: tokens }) => tokens === null);
   const trained = runs.find(({ train_again_command: command }) => command !== null);
-  return [
-    ...(unevaluated.length === 0
-      ? []
-      : [
-          {
-            title: "Evaluate on held-out text",
-            text: "Training MSE is measured on the text that a run is trained on. Held-out text shows how faithful it is.",
-            command: `mxd evaluate ${names(unevaluated)} --dataset HELD_OUT_TEXT --tokens 100k`,
-          },
-        ]),
-    ...(unindexed === undefined
-      ? []
-      : [
-          {
-            title: "Index",
-            text: `An index collects the examples on which each expert of ${unindexed.name} fires.`,
-            command: unindexed.index_command,
-          },
-        ]),
-    ...(trained?.train_again_command == null
-      ? []
-      : [
-          {
-            title: "Train another run",
-            text: `The command trains ${trained.name} with another seed, which shows how much results vary. It reads ${shortSource(trained.text)}; name your own text if you do not have this file.`,
-            command: trained.train_again_command,
-          },
-        ]),
+  const all = [
+    {
+      title: "Evaluate on held-out text",
+      text: "Training MSE is measured on the text that a run is trained on. Held-out text shows how faithful it is.",
+      command: unevaluated.length > 0 && `mxd evaluate ${names(unevaluated)} --dataset HELD_OUT_TEXT --tokens 100k`,
+    },
+    {
+      title: "Index",
+      text: `An index collects the examples on which each expert of ${unindexed?.name} fires.`,
+      command: unindexed?.index_command,
+    },
+    {
+      title: "Train another run",
+      text: `The command trains ${trained?.name} with another seed, which shows how much results vary. It reads ${shortSource(trained?.text ?? "")}; name your own text if you do not have this file.`,
+      command: trained?.train_again_command,
+    },
   ];
+  return all.flatMap(({ command, ...step }) => (command ? [{ ...step, command }] : []));
 }
 
 /** What the runs lack, with the commands for it. */
@@ -84,16 +72,6 @@ function NextSteps({ runs }: { readonly runs: readonly RunSummary[] }) {
 
 const TRAIN_COMMAND = "mxd train LANGUAGE_MODEL --layer 3 --dataset PATH_OR_DATASET --tokens 2M --k 16";
 
-/** Sample of the held-out results, e.g. `4,096 to 8,192 tokens of held_out.jsonl.gz`; empty without results. */
-function heldOutSample(runs: readonly RunSummary[]): string {
-  const found = runs.flatMap(({ held_out: heldOut }) => (heldOut === null ? [] : [heldOut]));
-  if (found.length === 0) return "";
-  const tokens = found.map((one) => one.tokens);
-  const [low, high] = [Math.min(...tokens), Math.max(...tokens)];
-  const texts = [...new Set(found.map(({ text }) => shortSource(text)))].join(" and ");
-  return `Held-out results: ${low === high ? "" : `${formatCount(low)} to `}${formatCount(high)} tokens of ${texts}`;
-}
-
 interface MessageProps {
   readonly runs: readonly RunSummary[];
   /** Null if the runs belong to several. */
@@ -104,7 +82,7 @@ interface MessageProps {
 /** What the runs replace, and how their losses compare. */
 function Message({ runs, model, losses }: MessageProps) {
   return (
-    <p className="runs-note runs-message ink2">
+    <p className="runs-note ink2">
       {model !== null && (
         <>
           {runs.length === 1 ? "The run replaces an MLP" : `The ${runs.length} runs replace MLPs`} of{" "}
@@ -116,10 +94,9 @@ function Message({ runs, model, losses }: MessageProps) {
   );
 }
 
-function Runs({ runs, losses }: RunList) {
+function Runs({ runs, losses, best, notes }: RunList) {
   const [{ sort, order }, setParams] = useUrlState(RUNS_PARAMS);
   const [model, ...otherModels] = new Set(runs.map((run) => run.language_model_name));
-  const sample = heldOutSample(runs);
   const withModel = otherModels.length > 0;
   return (
     <>
@@ -131,14 +108,8 @@ function Runs({ runs, losses }: RunList) {
           </Button>
         </p>
       )}
-      <RunsTable runs={runs} withModel={withModel} sorting={{ sort, order }} onSort={(change) => setParams(change)} />
-      {sample !== "" && (
-        <p className="runs-note ink2">
-          {sample}; 95&nbsp;% intervals over sequences, not seeds. * Above 100&nbsp;%: with fixed experts, the layer
-          predicts worse than the mean output of the MLP. Bold: best of its layer; of loss recovered, only if its
-          interval is apart from the others’.
-        </p>
-      )}
+      <RunsTable {...{ runs, best, withModel }} sorting={{ sort, order }} onSort={(change) => setParams(change)} />
+      {notes.length > 0 && <p className="runs-note ink2">{notes.join(" ")}</p>}
       <NextSteps runs={runs} />
     </>
   );

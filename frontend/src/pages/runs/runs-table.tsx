@@ -3,7 +3,7 @@
 import type { MouseEvent } from "react";
 import { Link } from "react-router";
 
-import type { RunStatus, RunSummary, TermId } from "@/api/types";
+import type { RunList, RunStatus, RunSummary, TermId } from "@/api/types";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { activeK, decisiveShare, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
 import { type ChangeSorting, SortHeader, type Sorting } from "@/components/table/sort-header";
@@ -76,22 +76,6 @@ export function groupedRuns(runs: readonly RunSummary[], order: "asc" | "desc" =
   );
 }
 
-/** Measures with a better end: 1 if the larger value wins. */
-const BETTER: Partial<Record<Sort, 1 | -1>> = { held_out_mse: -1, loss_recovered: 1, dead: -1 };
-
-/** Whether a run has the best value among several runs of its MLP, with its interval apart from theirs where it has one. */
-export function isBest(run: RunSummary, key: Sort, runs: readonly RunSummary[]): boolean {
-  const sign = BETTER[key];
-  const value = KEYS[key](run);
-  const others = runs.filter((other) => other.language_model === run.language_model && other.layer === run.layer);
-  const values = others.flatMap((other) => KEYS[key](other) ?? []);
-  if (sign === undefined || value === null || values.length < 2) return false;
-  const interval = (one: RunSummary) => (key === "loss_recovered" ? one.held_out?.loss_recovered : undefined);
-  const low = interval(run)?.low ?? Infinity;
-  if (others.some((other) => other !== run && (interval(other)?.high ?? -Infinity) >= low)) return false;
-  return values.every((other) => sign * (Number(value) - Number(other)) >= 0);
-}
-
 /** Status of a run as a word and a mark, so that it does not rely on colour alone. */
 export function StatusWord({ status }: { readonly status: RunStatus }) {
   return (
@@ -115,11 +99,7 @@ function Progress({ run }: { readonly run: RunSummary }) {
   const share = Math.min(1, run.trained_tokens / run.target_tokens);
   return (
     <>
-      {share < 1 && (
-        <i className="progress" aria-hidden="true">
-          <i style={{ width: `${100 * share}%` }} />
-        </i>
-      )}
+      {share < 1 && <progress value={share} aria-hidden="true" />}
       {formatCompact(run.trained_tokens)}
       {share < 1 && <span className="dim"> of {formatCompact(run.target_tokens)}</span>}
     </>
@@ -180,28 +160,32 @@ function Dead({ run }: { readonly run: RunSummary }) {
   );
 }
 
+/** The routing share, with an asterisk where a footnote explains it; null if it was not measured. */
+function shareText(run: RunSummary, unit: string): string | null {
+  const share = decisiveShare(run);
+  return share === null ? null : `${formatPercent(share, 1)}${unit}${share > 1 ? "*" : ""}`;
+}
+
 /** The strict share, or the other one if that is all there is. */
 function RoutingShare({ run }: { readonly run: RunSummary }) {
-  const share = decisiveShare(run);
+  const share = shareText(run, "");
   if (share === null) return NOT_EVALUATED;
   return (
     <>
-      {formatPercent(share, 1)}
-      {share > 1 && "*"} {run.strict_routing_share === null && <span className="dim r-interval">not strict</span>}
+      {share} {run.strict_routing_share === null && <span className="dim r-interval">not strict</span>}
     </>
   );
 }
 
 /** What the hidden columns of a narrow screen hold. */
 function Facts({ run }: { readonly run: RunSummary }) {
-  const share = decisiveShare(run);
   const facts = [
     ["Layer", run.layer],
     ["Method", methodName(run.method)],
     ["N", formatCount(run.num_experts)],
     ["K", activeK(run)],
     ["MSE", run.held_out === null ? "–" : formatFixed(run.held_out.normalized_mse, 3)],
-    [ROUTING, share === null ? "–" : `${formatPercent(share, 1)}\u00a0%${share > 1 ? "*" : ""}`],
+    [ROUTING, shareText(run, "\u00a0%") ?? "–"],
   ] as const;
   return (
     <dl className="r-facts">
@@ -216,19 +200,20 @@ function Facts({ run }: { readonly run: RunSummary }) {
 
 interface RunRowProps {
   readonly run: RunSummary;
-  readonly runs: readonly RunSummary[];
+  /** Metrics that are bold. */
+  readonly best: RunList["best"][string] | undefined;
   readonly now: number;
   readonly withModel: boolean;
 }
 
-function RunRow({ run, runs, now, withModel }: RunRowProps) {
+function RunRow({ run, best = [], now, withModel }: RunRowProps) {
   const links = usePageLinks();
   /** The link opens on a click anywhere in the row, unless text is being selected. */
   const openRun = ({ target, currentTarget, nativeEvent }: MouseEvent<HTMLTableRowElement>) => {
     if ((target as Element).closest("a") !== null || getSelection()?.isCollapsed === false) return;
     currentTarget.querySelector("a")?.dispatchEvent(new window.MouseEvent("click", nativeEvent));
   };
-  const win = (key: Sort) => (isBest(run, key, runs) ? " r-best" : "");
+  const win = (metric: (typeof best)[number]) => (best.includes(metric) ? " r-best" : "");
   const { last_metric: metric, held_out: heldOut } = run;
   return (
     <tr className="r-run" onClick={openRun}>
@@ -283,16 +268,17 @@ function GroupRow({ group, columns }: { readonly group: RunGroup; readonly colum
 }
 
 interface RunsTableProps {
-  readonly runs: readonly RunSummary[];
+  readonly runs: RunList["runs"];
+  readonly best: RunList["best"];
   readonly withModel: boolean;
   readonly sorting: Sorting<Sort>;
   readonly onSort: ChangeSorting<Sort>;
 }
 
-export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) {
+export function RunsTable({ runs, best, withModel, sorting, onSort }: RunsTableProps) {
   const now = useNow(10_000);
   const isGrouped = sorting.sort === "layer";
-  const row = (run: RunSummary) => <RunRow key={run.name} run={run} runs={runs} now={now} withModel={withModel} />;
+  const row = (run: RunSummary) => <RunRow key={run.name} {...{ run, now, withModel }} best={best[run.name]} />;
   const header = ({ sort, name, unit, className, term }: Column) => (
     <SortHeader key={sort} column={sort} sorting={sorting} onSort={onSort} className={className} term={term}>
       {name} {unit !== undefined && <span className="unit">{unit}</span>}

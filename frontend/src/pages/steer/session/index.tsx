@@ -9,7 +9,7 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePageLinks } from "@/components/runs/page-links";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { writeParams } from "@/hooks/use-url-state";
-import { OPENED, requestToParams, STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
+import { CHAT_PARAMS, OPENED, requestToParams, STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
 export default function SessionPage() {
   const { id = "" } = useParams();
@@ -19,11 +19,10 @@ export default function SessionPage() {
   useEffect(() => {
     if (data === undefined) return;
     const run = `?${new URLSearchParams({ run: data.run }).toString()}`;
-    const search = writeParams(STEERING_PARAMS, run, {
-      ...requestToParams(data.steering, data.result?.original_turns),
-      session: data.id,
-    });
-    void navigate(`/steering${search}`, { replace: true, state: OPENED });
+    const params = requestToParams(data.steering, data.result?.original_turns);
+    const [page, spec] = params.turns?.length ? ["chat", CHAT_PARAMS] : ["steering", STEERING_PARAMS];
+    const search = writeParams(spec, run, { ...params, session: data.id });
+    void navigate(`/${page}${search}`, { replace: true, state: OPENED });
   }, [data, navigate]);
   // Stays on screen until the Steering page's chunk is loaded; <Navigate> would leave the page empty meanwhile.
   return (

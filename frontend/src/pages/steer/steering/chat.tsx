@@ -23,8 +23,6 @@ import { Streams } from "./texts/streams";
 
 type Turns = SteeringParams["turns"];
 
-/** Replies are longer than the continuations of a text. */
-export const CHAT_TOKENS = 128;
 /** A chat to which nothing has been sent. */
 export const NO_MESSAGE: Turns = [{ role: "user", text: "" }];
 /** Short questions that a small model answers in a few sentences. */

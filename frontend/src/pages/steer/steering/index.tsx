@@ -17,18 +17,19 @@ import { sessionUrl } from "@/components/runs/page-links";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
 import { EmptyState, LoadingState } from "@/components/ui/states";
-import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
+import { useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/stores";
 import { type Edit, formatEdits, toHttpEdit } from "@/lib/edits/edits";
 import { continuationPrompt } from "@/lib/text/kwic";
 
-import { CHAT_TOKENS, ChatView, NO_MESSAGE, withReplies } from "./chat";
+import { ChatView, NO_MESSAGE, withReplies } from "./chat";
 import { NarrowStrengths } from "./edit-card";
 import { EditList } from "./edit-list";
-import { PromptHead } from "./prompt-head";
+import { PromptHead, waitingFor } from "./prompt-head";
 import { Gallery, SaveSession } from "./sessions";
 import { Settings } from "./settings";
 import {
+  CHAT_PARAMS,
   NO_SELECTION,
   OPENED,
   paramsToPrompt,
@@ -148,7 +149,7 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
   const key = JSON.stringify([request, original]);
   const continued = JSON.stringify(paramsToPrompt(params));
   const startedKey = useRef<string | null>(null);
-  const { control, isPending, end } = useControl(run, view === "text" ? edits : [], request, {
+  const { control, isPending, end } = useControl(run, edits, request, {
     generation,
     isDone: () => generation.status === "done" && startedKey.current === key,
     stored: isIdle ? result : null,
@@ -173,7 +174,7 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
 
 /** The page's state, and the generation that it starts. */
 function useSteering(run: RunSummary, view: View) {
-  const [urlParams, setParams] = useUrlState(STEERING_PARAMS);
+  const [urlParams, setParams] = useUrlState(paramsOf(view));
   const params = useMemo(() => ({ ...urlParams, k: effectiveK(run, urlParams.k) }), [urlParams, run]);
   const { edits, replaceAll } = useSharedEdits();
   const choose = (prompt: string) => setParams({ prompt, turns: [], ...NO_SELECTION }, "push");
@@ -242,21 +243,20 @@ export type SteeringPageState = ReturnType<typeof useSteering>;
 
 interface EmptyPromptProps {
   readonly run: RunSummary;
-  readonly isTyped: boolean;
-  readonly onChoose: (prompt: string) => void;
+  readonly state: SteeringPageState;
 }
 
 /** What can be continued, while there is no prompt. */
-function EmptyPrompt({ run, isTyped, onChoose }: EmptyPromptProps) {
+function EmptyPrompt({ run, state }: EmptyPromptProps) {
   return (
     <div className="steering-empty">
-      <EmptyState title={isTyped ? "Press Generate to continue the prompt" : "Type a prompt to continue"}>
+      <EmptyState title={waitingFor(state, "Generate")}>
         It is continued with the same random numbers by the original model, with the experts of the tray turned up or
         down, and with random experts in their place.
       </EmptyState>
       <Gallery run={run} most={6}>
         {run.indexed_tokens !== null && (
-          <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
+          <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={state.choose} />
         )}
       </Gallery>
     </div>
@@ -318,7 +318,7 @@ function Steering({ run, view, textsRef }: SteeringProps) {
               onStop={isRunning(generation) ? generator.stop : null}
             />
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-              <EmptyPrompt run={run} isTyped={draft.text.trim() !== "" || edits.length > 0} onChoose={state.choose} />
+              <EmptyPrompt run={run} state={state} />
             ) : (
               <Streams {...state.streamProps} prompt={params.prompt} />
             )}
@@ -334,16 +334,14 @@ const VIEWS = { text: "Text", chat: "Chat", strength: "Strength", sessions: "Ses
 type View = keyof typeof VIEWS;
 const VIEW_OF: Readonly<Record<string, View>> = { "/chat": "chat", "/strength": "strength", "/sessions": "sessions" };
 
+const paramsOf = (view: View) => (view === "chat" ? CHAT_PARAMS : STEERING_PARAMS);
+
 /** The address of a new chat, whose input holds the prompt. */
-function chatUrl(search: string): string {
-  const { tokens } = readParams(STEERING_PARAMS, search);
-  const changed = { turns: NO_MESSAGE, at: [], tokens: Math.max(tokens, CHAT_TOKENS) };
-  return `/chat${writeParams(STEERING_PARAMS, search, changed)}`;
-}
+const chatUrl = (search: string) => `/chat${writeParams(STEERING_PARAMS, search, { turns: NO_MESSAGE, at: [] })}`;
 
 /** The page bar's button that saves a session. */
-function Save({ run, textsRef }: Pick<SteeringProps, "textsRef"> & { readonly run: string }) {
-  const [params, setParams] = useUrlState(STEERING_PARAMS);
+function Save({ run: { name: run }, view, textsRef }: SteeringProps) {
+  const [params, setParams] = useUrlState(paramsOf(view));
   const { edits } = useTray();
   if (isEmptyPrompt(paramsToPrompt(params))) return null;
   return (
@@ -374,7 +372,7 @@ export default function SteeringPage() {
     <>
       <title>{`${VIEWS[view]} · Steer · MxD Explorer`}</title>
       <PageBar crumbs={[{ label: VIEWS[view] }]}>
-        {summary !== null && view !== "sessions" && <Save run={summary.name} textsRef={textsRef} />}
+        {summary !== null && view !== "sessions" && <Save run={summary} view={view} textsRef={textsRef} />}
       </PageBar>
       <WithRun>
         {(run) =>

@@ -21,6 +21,12 @@ import { OpenedSession } from "./sessions";
 /** Loaded where it is open. */
 const FindPane = lazy(async () => ({ default: (await import("./find/find-pane")).FindPane }));
 
+/** What an empty page waits for. Edits alone are enough: the prompt is then that of the placeholder. */
+export function waitingFor({ draft, edits }: SteeringPageState, action: string): string {
+  if (draft.text.trim() !== "") return `Press ${action} to continue the prompt`;
+  return `Type a prompt${edits.length > 0 ? `, or press ${action} for the one in grey` : " to continue"}`;
+}
+
 interface PromptHeadProps {
   readonly run: RunSummary;
   readonly state: SteeringPageState;
@@ -51,7 +57,6 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
   const message = lastMessage(params.turns);
   const [isOpen, setOpen] = useState(false);
   const isNarrow = useIsNarrow();
-  // Edits alone are enough: the prompt is that of the placeholder.
   const hasExample = state.edits.length > 0;
   const isFinding = isOpen || params.wanted + params.unwanted !== "" || (state.edits.length === 0 && !isNarrow);
   return (

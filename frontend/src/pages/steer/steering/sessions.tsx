@@ -326,7 +326,9 @@ export function OpenedSession({ run, state }: { readonly run: string; readonly s
         {error !== null && <span className="bad">{messageOf(error)}</span>}
         {data !== undefined && (
           <>
-            Session <b>{data.name}</b>
+            <span className="cut">
+              Session <b>{data.name}</b>
+            </span>
             {isChanged ? (
               <>
                 <span className="chip warn">changed</span>

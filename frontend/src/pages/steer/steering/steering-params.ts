@@ -112,6 +112,9 @@ export const STEERING_PARAMS = {
   session: textParam(""),
 };
 
+/** Replies are longer than the continuations of a text. */
+export const CHAT_PARAMS = { ...STEERING_PARAMS, tokens: numberParam(128, SAMPLING.tokens) };
+
 /** Selected tokens, lock and session belong to one prompt, so a new one clears them. */
 export const NO_SELECTION = { lock: null, at: [], session: "" };
 

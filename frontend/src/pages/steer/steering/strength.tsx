@@ -37,7 +37,7 @@ import { formatFixed, formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
 import type { SteeringPageState } from "./index";
-import { PromptHead } from "./prompt-head";
+import { PromptHead, waitingFor } from "./prompt-head";
 import { useSavedSessions } from "./sessions";
 import { paramsToPrompt, requestEdits, STEERING_PARAMS } from "./steering-params";
 import {
@@ -109,21 +109,19 @@ function Progress({ progress, strengths }: ProgressProps) {
   );
 }
 
-interface NoSweepProps extends Pick<StrengthViewProps, "run"> {
-  readonly edits: number;
-  readonly hasPrompt: boolean;
-}
-
 /** What is missing for a sweep, and an example of one: a saved text with a single edit, if possible of known price. */
-function NoSweep({ run, edits, hasPrompt }: NoSweepProps) {
-  const missing = [...(hasPrompt ? [] : ["a prompt"]), ...(edits > 0 ? [] : ["an expert to the tray"])];
+function NoSweep({ run, state }: StrengthViewProps) {
+  const hasAblated = state.edits.length > 0 && !state.edits.some(hasStrength);
+  const isEmpty = state.draft.text === "" && isEmptyPrompt(paramsToPrompt(state.params));
+  const first = `${isEmpty ? "Type a prompt, and add" : "Add"} an expert to the tray`;
+  const title = state.edits.length === 0 ? first : waitingFor(state, "Measure");
   const saved = useSavedSessions({ run })?.flatMap(({ sessions }) => sessions) ?? [];
   const single = saved.filter((session) => !session.is_chat && session.edits.length === 1);
   const example = single.find(({ price }) => price !== null) ?? single[0];
   return (
-    <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(", and ")}`}>
+    <EmptyState title={hasAblated ? "Ablated experts have no strength" : title}>
       <p>
-        {missing.length === 0 ? "Scale, add or set an expert instead. " : ""}
+        {hasAblated ? "Scale, add or set an expert instead. " : ""}
         Then the prompt is continued at several strengths, beside a random expert. The smallest strength that makes the
         expert’s tokens clearly more probable is suggested, and its side effects can be measured.
       </p>
@@ -173,8 +171,8 @@ function ScoreBar({ score, largest }: ScoreBarProps) {
 
 /** The first one judges. */
 const MEASURES = {
-  promoted: { name: "Probability of promoted tokens", unit: "%", term: "promoted_share" },
-  activation: { name: "Mean activation", unit: "% of p99", term: "concept_activation" },
+  promoted: { name: "Probability of promoted tokens", short: "Promoted", unit: "%", term: "promoted_share" },
+  activation: { name: "Mean activation", short: "Activation", unit: "% of p99", term: "concept_activation" },
 } as const;
 type Measure = keyof typeof MEASURES;
 const MEASURE_NAMES = Object.keys(MEASURES) as readonly Measure[];
@@ -238,6 +236,10 @@ function SweepTable(props: SweepTableProps) {
             <th key={measure} scope="col">
               <Term id={MEASURES[measure].term}>{MEASURES[measure].name}</Term>{" "}
               <span className="unit">{MEASURES[measure].unit}</span>
+              <span className="row sweep-ends dim" aria-hidden="true">
+                <span>0</span>
+                <span>{rows.some((row) => row[measure] != null) && formatShare(axisEnd(rows, measure))}</span>
+              </span>
             </th>
           ))}
           <th scope="col" className="num">
@@ -274,11 +276,15 @@ function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
       <td className={isBroken ? "sweep-text dim" : "sweep-text"}>
         <span className="clamp">{text === undefined ? "" : `…${toOneLine(text, true)}`}</span>
       </td>
-      {MEASURE_NAMES.map((measure) => (
-        <td key={measure} data-name={`${MEASURES[measure].name}, ${MEASURES[measure].unit}`}>
-          <ScoreBar score={row[measure]} largest={axisEnd(rows, measure)} />
-        </td>
-      ))}
+      {MEASURE_NAMES.map((measure) => {
+        const { short, unit } = MEASURES[measure];
+        const largest = axisEnd(rows, measure);
+        return (
+          <td key={measure} data-name={`${short}, 0 to ${formatShare(largest)} ${unit}`}>
+            <ScoreBar score={row[measure]} largest={largest} />
+          </td>
+        );
+      })}
       <td className="num" data-name="KL">
         {kl !== undefined && formatFixed(kl)}
       </td>
@@ -435,7 +441,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
         onStop={sweep.status === "working" ? sweep.stop : null}
       />
       {edit === undefined ? (
-        <NoSweep run={run} edits={edits.length} hasPrompt={hasPrompt} />
+        <NoSweep run={run} state={state} />
       ) : (
         <section className="strength-sweep" aria-label="Strength sweep">
           <div className="row pane-h wrap">

@@ -21,6 +21,9 @@ function describePerplexity({ perplexity_ratio: ratio, perplexity_error: error }
   return `perplexity × ${formatFixed(ratio, 1)}${error === null ? "" : ` (${at(-1)} to ${at(1)})`}`;
 }
 
+/** Which divergence it is: that of side effects is on other texts. */
+export const KL_HERE = "KL on this text";
+
 /** How far the steered texts are from the baseline, beside the control, and how fluent they are; null without texts. */
 export function describeEffect(generation: Generation, control: Control | null): string | null {
   const { figures, steered } = generation;
@@ -41,7 +44,7 @@ export function findings(generation: Generation, control: Control | null, price:
   const numbered = (generation.figures?.flaws ?? []).map((flaw, i) => flaw && `Steered text ${i + 1}: ${flaw}`);
   return [
     words === null ? "" : `${words.gained} gained${words.lost}.`,
-    effect === null ? "" : `KL ${effect}.`,
+    effect === null ? "" : `${KL_HERE} ${effect}.`,
     ...numbered,
     price === null ? "" : `Side effects: ${price.figures}. ${price.verdict}`,
   ].filter((sentence) => sentence !== "");

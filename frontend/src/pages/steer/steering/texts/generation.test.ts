@@ -146,7 +146,10 @@ describe("the texts of a session", () => {
     expect(describeProgress(stored, "baseline")).toBe("");
     expect(bothReplies(stored)).toEqual({ steered: "It may", original: "It was" });
     const control = { edits: [], generation: storedGeneration({ ...kept, baseline: [] }) };
-    expect(shownTexts(stored, null, control)).toEqual({ ...kept, control: kept.steered, control_edits: [] });
+    expect(shownTexts(stored, null, control)).toEqual({
+      ...{ ...kept, control: kept.steered },
+      ...{ control_edits: [], control_figures: null },
+    });
   });
 
   it("is shared without its end-of-text token", () => {

@@ -342,7 +342,11 @@ export function shownTexts(
     original_turns: [...(original ?? [])],
     ...texts,
     kl_nats: meanKl(generation.steered),
-    ...(isComplete && { control: of(control.generation.steered), control_edits: control.edits.map(toHttpEdit) }),
+    ...(isComplete && {
+      control: of(steered),
+      control_edits: control.edits.map(toHttpEdit),
+      control_figures: control.generation.figures,
+    }),
   };
 }
 

@@ -23,7 +23,7 @@ import { markBoundaries } from "@/lib/text/token-text";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 import type { Prices } from "@/pages/steer/steering/use-prices";
 
-import { describeEffect, describeWords } from "./findings";
+import { describeEffect, describeWords, KL_HERE } from "./findings";
 import {
   type Continuation,
   continuationText,
@@ -188,7 +188,7 @@ interface StreamsProps {
   readonly prompt: string;
   /** Tokens that were asked for. */
   readonly maxTokens: number;
-  /** The texts steered by random experts; null if they are unknown. */
+  /** The texts steered by random experts, of which a chat shows the figures alone; null if they are unknown. */
   readonly control: Control | null;
   /** Texts per variant. */
   readonly samples: number;
@@ -249,7 +249,7 @@ function Finding({ generation, control, costs }: Pick<StreamsProps, "generation"
           <b>{words.gained}</b> gained{words.lost};{" "}
         </>
       )}
-      <Term id="kl">KL</Term> {effect}
+      <Term id="kl">{KL_HERE}</Term> {effect}
       {price !== null && `; side effects: ${price.figures}`}
       {price === null && costs.working !== -1 && (
         <span className="dim">; side effects: measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
@@ -321,7 +321,7 @@ export function Streams(props: StreamsProps) {
                 </span>
               }
             />
-            {control !== null && (
+            {control !== null && history === undefined && (
               <StreamPane
                 variant="steered"
                 isControl

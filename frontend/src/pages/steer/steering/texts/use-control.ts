@@ -55,9 +55,9 @@ export function useControl(run: RunSummary, edits: readonly Edit[], request: Ste
     if (isSamePrompt) stop();
     else clear();
   };
-  const { control: kept, control_edits: keptEdits = [] } = main.stored ?? {};
+  const { control: kept, control_edits: keptEdits = [], control_figures: figures = null } = main.stored ?? {};
   if (kept != null) {
-    const texts = storedGeneration({ baseline: [], steered: kept });
+    const texts = storedGeneration({ baseline: [], steered: kept, figures });
     return { control: { edits: requestEdits(keptEdits), generation: texts }, isPending: false, end };
   }
   const isOutdated = generation.isOutdated || isRunning(main.generation);
