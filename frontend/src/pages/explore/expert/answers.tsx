@@ -7,6 +7,7 @@ import { streamAblation } from "@/api/http";
 import { writesQuery } from "@/api/queries";
 import type {
   StepEvent,
+  Ablation,
   AblationStoredEvent,
   Controls,
   ExpertDetail,
@@ -183,6 +184,13 @@ function RandomKey({ needed, experts, rise, fall }: Controls) {
   );
 }
 
+/** The next promoted tokens, of which a label may name some. */
+const Also = ({ promoted }: Ablation) => (
+  <p className="row writes-also dim">
+    Also <TokenChips tokens={promoted.slice(WRITTEN_TOKENS)} className="whole-chips" />
+  </p>
+);
+
 /** The largest change of any of the tokens. */
 const largest = (tokens: readonly TokenEffect[] = []) => Math.max(0, ...tokens.map(({ change }) => Math.abs(change)));
 
@@ -233,9 +241,7 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
           />
         ))}
       </div>
-      <p className="row writes-also dim">
-        Also <TokenChips tokens={writes?.promoted.slice(WRITTEN_TOKENS) ?? []} className="whole-chips" />
-      </p>
+      {ablation !== null && <Also {...ablation} />}
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
         {(ablation !== null || !isGrey) && <span>{describeSample(ablation, writes)}</span>}

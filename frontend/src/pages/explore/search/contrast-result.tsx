@@ -164,20 +164,11 @@ function Summary({ result, numExperts }: { readonly result: ContrastResult; read
           A: {size(a)}. B: {size(b)}. Any difference between them can be the cause: topic, style, length or source.
         </li>
         <li>Control, {control}</li>
+        <li>
+          Tested: {formatCount(tested)} of {formatCount(numExperts)} experts, those with at least {min_tokens} active
+          tokens in at least {min_units} {unit}s of both texts together. Order: lower end of the ratio’s interval.
+        </li>
       </ul>
-      <details>
-        <summary>Tested experts and their order</summary>
-        <ul className="dim">
-          <li>
-            Tested: {formatCount(tested)} of {formatCount(numExperts)} experts, those with at least {min_tokens} active
-            tokens in at least {min_units} {unit}s of both texts together.
-          </li>
-          <li>
-            Order: lower end of the ratio’s interval, largest first. A ratio that rests on a single {unit} is marked: it
-            is not reliable.
-          </li>
-        </ul>
-      </details>
     </div>
   );
 }

@@ -174,12 +174,6 @@ const DEBOUNCE_MS = 600;
 /** Experts above this density are not specific to the passage. */
 const COMMON_DENSITY = 0.01;
 
-interface AnswerProps {
-  readonly run: RunSummary;
-  readonly result: PassageResult;
-  readonly params: SearchParams;
-}
-
 /** `152 experts fire on the passage, 120 of them with density ≤ 1 %; the first 100 are listed`. */
 function countText({ hits, matching, firing }: PassageResult, { position, max_density }: SearchParams): string {
   const place = position === null ? "passage" : "token";
@@ -189,35 +183,13 @@ function countText({ hits, matching, firing }: PassageResult, { position, max_de
   return `${formatCount(firing)} ${fires}${rare}${listed}`;
 }
 
-/** Number of matching experts, and actions on them. */
-function ResultSummary({ run, result, params }: AnswerProps) {
-  return (
-    <>
-      <span className="count" role="status">
-        {countText(result, params)}
-      </span>
-      <span className="grow" />
-      <AddToList
-        run={run.name}
-        experts={result.hits.map((hit) => hit.expert)}
-        label={`Add ${formatCount(result.hits.length)} to list`}
-      />
-      <ExportMenu
-        name={`${run.name}-fires-on`}
-        csv={() => passageCsv(result)}
-        json={() => ({ asked: params, ...result })}
-      />
-    </>
-  );
-}
-
-interface AnswerBarProps extends Omit<AnswerProps, "result"> {
+interface ResultBarProps extends PassageSearchProps {
   /** undefined while the result still belongs to the previous query. */
   readonly result: PassageResult | undefined;
-  readonly setParams: SetParams<typeof SEARCH_PARAMS>;
 }
 
-function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
+/** The ranking, the number of matching experts, and actions on them. */
+function ResultBar({ run, result, params, setParams }: ResultBarProps) {
   const onlyRare = params.max_density !== null;
   return (
     <div className="row wrap search-bar">
@@ -234,12 +206,23 @@ function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
       >
         Density ≤ 1 % only
       </Button>
-      {result === undefined ? (
-        <span className="count dim" role="status">
-          Searching…
-        </span>
-      ) : (
-        <ResultSummary run={run} result={result} params={params} />
+      <span className={result === undefined ? "count dim" : "count"} role="status">
+        {result === undefined ? "Searching…" : countText(result, params)}
+      </span>
+      {result !== undefined && (
+        <>
+          <span className="grow" />
+          <AddToList
+            run={run.name}
+            experts={result.hits.map((hit) => hit.expert)}
+            label={`Add ${formatCount(result.hits.length)} to list`}
+          />
+          <ExportMenu
+            name={`${run.name}-fires-on`}
+            csv={() => passageCsv(result)}
+            json={() => ({ asked: params, ...result })}
+          />
+        </>
       )}
     </div>
   );
@@ -300,8 +283,8 @@ export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
             <EmptyState title="No matching experts" />
           ) : (
             <>
-              <PassageHits result={data} by={by} position={isPlaceholderData ? null : position} />
               <p className="ink2">{CAVEATS[by]}</p>
+              <PassageHits result={data} by={by} position={isPlaceholderData ? null : position} />
             </>
           )}
         </>

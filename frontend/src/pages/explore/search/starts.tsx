@@ -76,25 +76,21 @@ function Steerable({ run }: Pick<StartsProps, "run">) {
   );
 }
 
-const PASSAGE = "Preheat the oven to 180 degrees and mix the flour with the butter.";
 const OTHERS = [
   {
     title: "A passage",
     text: "experts that fire on a text more often than elsewhere",
-    params: { kind: "passage", text: PASSAGE },
-    example: `“${PASSAGE}”`,
+    params: { kind: "passage", text: "Preheat the oven to 180 degrees and mix the flour with the butter." },
   },
   {
     title: "Two texts",
     text: "experts that tell two kinds of text apart, with a test",
     params: { kind: "texts" },
-    example: "choose two kinds of the indexed text",
   },
   {
     title: "I want it to say …",
     text: "experts that make the model write a word, as measured",
     params: { kind: "effect", ...EFFECT_EXAMPLE },
-    example: `“${EFFECT_EXAMPLE.wanted}” after “${EFFECT_EXAMPLE.prompt}”`,
   },
 ] as const;
 
@@ -103,21 +99,17 @@ function Others({ run }: Pick<StartsProps, "run">) {
   const { data } = useQuery(listsQuery(run));
   return (
     <section>
-      <h2>Other searches</h2>
-      <dl>
-        {OTHERS.map(({ title, text, params, example }) => (
-          <div key={title}>
-            <dt>
-              <b>{title}</b> <span className="ink2">{text}</span>
-            </dt>
-            <dd>
-              <Link className="link" to={links.page("search", params)}>
-                {example}
-              </Link>
-            </dd>
-          </div>
+      <h2>Other searches, with examples</h2>
+      <ul>
+        {OTHERS.map(({ title, text, params }) => (
+          <li key={title}>
+            <Link className="link" to={links.page("search", params)}>
+              {title}
+            </Link>{" "}
+            <span className="ink2">{text}</span>
+          </li>
         ))}
-      </dl>
+      </ul>
       {data !== undefined && data.lists.length > 0 && (
         <>
           <h2>Saved lists</h2>

@@ -85,30 +85,16 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
 }
 
 const DEBOUNCE_MS = 300;
-/** Related words that are named at first. */
+/** Related words that are named; the others are in the tooltip. */
 const MAX_WORDS = 10;
 
 /** How the experts are sorted, and the related words that count. */
-function SortOrder({ words, failure }: { readonly words: readonly string[] | undefined; readonly failure: unknown }) {
-  if (failure !== null) return <>{messageOf(failure)}</>;
-  if (words === undefined) return <>Computing related words with the language model…</>;
-  const isFew = words.length <= MAX_WORDS;
-  return (
-    <details>
-      <summary>
-        Labels that name the text first, then by how many of an expert’s 8 strongest examples fire on a searched or{" "}
-        {words.length === 0
-          ? "related word"
-          : `related word: ${words.slice(0, MAX_WORDS).join(", ")}${isFew ? "" : ", …"}`}
-      </summary>
-      <p>
-        The number of an expert comes before all. Labels that name the text are sorted by the same count. Of equal
-        counts, experts with a clear label come first, then those whose words the language model relates most closely to
-        the text.
-        {!isFew && ` All related words: ${words.join(", ")}.`}
-      </p>
-    </details>
-  );
+function describeOrder(words: readonly string[] | undefined, failure: unknown): string {
+  if (failure !== null) return messageOf(failure);
+  if (words === undefined) return "Computing related words with the language model…";
+  const more = words.length > MAX_WORDS ? ", …" : "";
+  const named = words.length === 0 ? "" : `: ${words.slice(0, MAX_WORDS).join(", ")}${more}`;
+  return `Labels that name the text first, then by how many of an expert’s 8 strongest examples fire on a searched or related word${named}. Of equal counts, clear labels come first, then the most closely related words.`;
 }
 
 interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {
@@ -155,9 +141,9 @@ function Results({ run, params, setParams }: WordSearchProps) {
   const ofRun = hits.flatMap((hit) => (hit.run === run.name ? [hit.expert] : []));
   return (
     <>
-      <div className="ink2 search-order" role="status">
-        <SortOrder words={related.data?.words} failure={related.error} />
-      </div>
+      <p className="ink2" role="status" title={related.data?.words.join(", ")}>
+        {describeOrder(related.data?.words, related.error)}
+      </p>
       <div role="region" aria-label="Matching experts" aria-busy={isWaiting}>
         <PaneHead
           title={formatPlural(hits.length, "expert") + (isWaiting ? " so far" : "")}

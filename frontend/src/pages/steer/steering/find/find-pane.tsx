@@ -128,6 +128,7 @@ const quoted = (texts: readonly string[] = []) => texts.map((text) => `“${text
 
 interface Row extends FoundExpert {
   readonly run: string;
+  readonly layer: number | undefined;
   /** Change of log p of the wanted text alone. */
   readonly alone: number;
   /** Undefined until it is measured. */
@@ -137,19 +138,21 @@ interface Row extends FoundExpert {
 
 const strength = ({ edit }: Row) => describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 });
 
+/** The price in prices of random experts. */
+const timesRandom = ({ price, random_price: random }: EditEffect) => price / random;
+
 const SORTS = {
   effect: ({ change }: Row) => change,
   alone: ({ alone }: Row) => alone,
-  price: ({ price }: Row) => price?.price ?? 0,
+  price: ({ price }: Row) => (price === undefined ? 0 : timesRandom(price)),
 };
 type Sort = keyof typeof SORTS;
 
 function Price({ price }: Pick<Row, "price">) {
   if (price === undefined) return "…";
   return (
-    <span className={price.is_costly ? "bad" : undefined}>
-      {formatFixed(price.price, 3)}{" "}
-      <span className="unit">({formatFixed(price.price / price.random_price, 1)} × random)</span>
+    <span className={price.is_costly ? "bad" : undefined} title={`${formatFixed(price.price, 3)} nats`}>
+      {formatFixed(timesRandom(price), 1)} ×
     </span>
   );
 }
@@ -165,6 +168,7 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
   const texts = { wanted: quoted(request.wanted), unwanted: quoted(request.unwanted) };
   const rows = experts.map(({ edit, ...effects }, i): Row => ({
     ...{ ...effects, edit, run: edit.run ?? run, price: prices.data?.[i] },
+    layer: runs.find(({ name }) => name === (edit.run ?? run))?.layer,
     alone: Math.log(effects.probability / before),
     info: found.data.experts[edit.run ?? run]?.[edit.expert],
   }));
@@ -220,7 +224,6 @@ function Verdict({ rows, wanted, unwanted }: ExpertsProps) {
 }
 
 function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run: string }) {
-  const { runs } = useCurrentRun();
   const isNarrow = useIsNarrow();
   const [{ sort, order }, setSorting] = useState<Sorting<Sort>>({ sort: "effect", order: "desc" });
   const sorted = rows.toSorted((a, b) => (SORTS[sort](b) - SORTS[sort](a)) * (order === "desc" ? 1 : -1));
@@ -238,9 +241,7 @@ function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run:
     {
       ...number("effect", "Effect, nats", isContrast ? `${wanted} over ${unwanted}` : ""),
       cell: ({ change, predicted }) => (
-        <>
-          {formatSigned(change)} {!isNarrow && <span className="unit">(predicted {formatSigned(predicted)})</span>}
-        </>
+        <span title={`predicted ${formatSigned(predicted)}`}>{formatSigned(change)}</span>
       ),
     },
     isContrast && {
@@ -251,9 +252,8 @@ function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run:
       ...{ key: "probability", name: "Probability, %", isNumber: true, from: "tablet" },
       cell: ({ probability }) => percent(probability),
     },
-    { ...number("price", "Price, nats", "", "edit_price"), from: "tablet", cell: Price },
+    { ...number("price", "Price", "× random", "edit_price"), from: "tablet", cell: Price },
   ];
-  const layerOf = (row: Row) => runs.find(({ name }) => name === row.run)?.layer;
   return (
     <FoundTable
       label="Experts found"
@@ -263,14 +263,14 @@ function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run:
         topTokens: info?.top_tokens.map((text) => ({ text })),
         edit: trayEdit(edit, run),
       })}
-      lead={{ ...LAYER, from: "tablet", cell: layerOf }}
+      lead={{ ...LAYER, from: "tablet", cell: ({ layer }) => layer }}
       withTokens={false}
       columns={columns.filter((column) => column !== false)}
       below={(row) =>
         isNarrow ? (
           <p className="dim">
-            Layer {layerOf(row)}, strength {strength(row)}, predicted {formatSigned(row.predicted)}, probability{" "}
-            {percent(row.probability)} %, price <Price {...row} />
+            Layer {row.layer}, strength {strength(row)}, predicted {formatSigned(row.predicted)}, probability{" "}
+            {percent(row.probability)} %, price <Price {...row} /> random
           </p>
         ) : null
       }
