@@ -239,7 +239,7 @@ function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run:
   const columns: readonly (false | FoundColumn<Row>)[] = [
     { key: "strength", name: "Strength", isNumber: true, from: "laptop", cell: strength },
     {
-      ...number("effect", "Effect, nats", isContrast ? `${wanted} over ${unwanted}` : ""),
+      ...number("effect", "Effect, nats", isContrast ? `over ${unwanted}` : ""),
       cell: ({ change, predicted }) => (
         <span title={`predicted ${formatSigned(predicted)}`}>{formatSigned(change)}</span>
       ),
