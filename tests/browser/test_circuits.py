@@ -132,13 +132,14 @@ def test_an_example_is_traced_and_saved_once_it_is_measured(page: Page) -> None:
     page.goto(ADDRESS)
     with page.expect_request("**/api/circuits/check", timeout=60_000):
         page.get_by_role("button", name="Trace an example").click()
-    save = page.get_by_role("button", name="Save graph")
-    expect(save).to_be_disabled()
+    share = page.get_by_role("button", name="Share")
+    expect(experts(page)).to_have_count(20)
+    expect(share).to_have_count(0)
     for route in held:
         route.continue_()
-    expect(save).to_be_enabled()
+    share.click()
     with page.expect_download() as download:
-        save.click()
+        page.get_by_role("menuitem", name="Graph for circuit-tracer").click()
     nodes = json.loads(download.value.path().read_text("utf-8"))["nodes"]
     assert len(nodes) == 21
     assert all("measured_effect" in node for node in nodes[1:])

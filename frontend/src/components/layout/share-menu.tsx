@@ -1,6 +1,7 @@
 /** The menu of Share. Loaded with the first page that has something to share. */
 
 import { useMutation } from "@tanstack/react-query";
+import { useLocation } from "react-router";
 
 import { messageOf } from "@/api/http";
 import { fetchSnapshot } from "@/api/mutations";
@@ -35,7 +36,8 @@ async function snapshotCard(html: string): Promise<Blob> {
 }
 
 const FORMATS = { html: "HTML page, works offline", png: "PNG card, 1200 × 630", md: "Copy as Markdown" } as const;
-type Format = keyof typeof FORMATS;
+const OF_CIRCUIT = { ...FORMATS, graph: "Graph for circuit-tracer and Neuronpedia" } as const;
+type Format = keyof typeof OF_CIRCUIT;
 
 export interface Shared {
   readonly run: string;
@@ -47,6 +49,7 @@ async function deliver({ run, request }: Shared, format: Format): Promise<void> 
   const files = await fetchSnapshot(run, body);
   const name = [run, body.kind, ...(body.kind === "expert" ? [body.expert] : [])].join("-");
   if (format === "html") saveFile(`${name}.html`, files.html, "text/html");
+  else if (format === "graph") saveFile("circuit.json", JSON.stringify(files.graph), "application/json");
   else if (format === "png") saveFile(`${name}.png`, await snapshotCard(files.html), "image/png");
   else {
     const save = () => saveFile(`${name}.md`, files.markdown, "text/markdown");
@@ -61,10 +64,17 @@ export default function ShareMenu({ current }: { readonly current: () => Shared 
       if (shared !== null) await deliver(shared, format);
     },
   });
+  const formats: Readonly<Record<string, string>> = useLocation().pathname === "/circuits" ? OF_CIRCUIT : FORMATS;
   const copied = isSuccess && variables === "md" ? "Markdown copied" : "";
   return (
     <>
-      <ActionMenu label="Share" actions={FORMATS} onAction={mutate} className="btn wide" isDisabled={isPending}>
+      <ActionMenu
+        label="Share"
+        actions={formats}
+        onAction={(format) => mutate(format as Format)}
+        className="btn wide"
+        isDisabled={isPending}
+      >
         <Icon name="share" />
         {isPending ? "Preparing…" : "Share"}
       </ActionMenu>

@@ -200,7 +200,7 @@ interface HeroProps {
   readonly texts: readonly ShowcaseText[];
 }
 
-function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edits">) {
+function HeroHead({ run, edits, title }: HeroProps) {
   return (
     <header>
       <p className="ink2">
@@ -252,14 +252,8 @@ function useHero({ run, request, edits, texts, controls = [] }: HeroProps) {
   };
 }
 
-interface PriceProps {
-  readonly at: ShowcaseText | undefined;
-  /** The shown text, if it is stored. */
-  readonly stored: ShowcaseText | undefined;
-}
-
 /** What a strength costs: fluency of the shown text, and side effects. */
-function Price({ at, stored }: PriceProps) {
+function Price({ at, stored }: Record<"at" | "stored", ShowcaseText | undefined>) {
   return (
     <p className="hero-price">
       {at?.price && (

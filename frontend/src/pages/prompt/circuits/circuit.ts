@@ -178,16 +178,10 @@ export function graphRows(graph: CircuitGraph) {
   }));
 }
 
-interface TokenRun {
-  readonly positions: readonly number[];
-  /** Whether it is a token with experts or the target. */
-  readonly isNamed: boolean;
-}
-
-/** Each token with experts or the target by itself, and the others joined; without an unnamed start token. */
-export function tokenRuns(graph: CircuitGraph): readonly TokenRun[] {
+/** Each token with experts or the target by itself, named, and the others joined; without an unnamed start token. */
+export function tokenRuns(graph: CircuitGraph) {
   const named = new Set(graph.nodes.map(({ position }) => position));
-  const runs: TokenRun[] = [];
+  const runs: { readonly positions: readonly number[]; readonly isNamed: boolean }[] = [];
   graph.tokens.forEach(({ start }, position) => {
     const isNamed = named.has(position);
     if (start && !isNamed) return;

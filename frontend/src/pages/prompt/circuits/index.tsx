@@ -1,9 +1,8 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
-import { type Query, type QueryKey, useIsFetching, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Fragment, type ReactNode, useMemo, useState } from "react";
+import { type Query, type QueryKey, useIsFetching, useQuery, useQueryClient } from "@tanstack/react-query";
+import { Fragment, useMemo, useState } from "react";
 
-import { fetchSnapshot } from "@/api/mutations";
 import { circuitCheckQuery, circuitQuery, predictionsQuery, progressQuery, routingQuery } from "@/api/queries";
 import type {
   CircuitCheck,
@@ -29,7 +28,6 @@ import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-values";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
-import { saveFile } from "@/lib/browser/save-file";
 import { formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
 import { visibleText } from "@/lib/text/token-text";
@@ -159,8 +157,6 @@ interface Parts {
 
 interface FindingProps extends Parts {
   readonly checking: { readonly key: QueryKey; readonly error: Error | null; readonly isFetching: boolean };
-  /** Beside the verdict. */
-  readonly children: ReactNode;
 }
 
 /** How far a task is, and the time that is left. */
@@ -176,7 +172,7 @@ function Progress({ of }: { readonly of: QueryKey }) {
 }
 
 /** The finding: the experts that support and oppose the target most, and what they do together. */
-function Finding({ response, check, checking, children }: FindingProps) {
+function Finding({ response, check, checking }: FindingProps) {
   const { graph } = response;
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
@@ -194,7 +190,6 @@ function Finding({ response, check, checking, children }: FindingProps) {
           </Fragment>
         ))}
       </p>
-      {children}
       <div className="circuit-verdict" data-level={check?.verdict.level}>
         <div role="status" aria-busy={checking.isFetching}>
           {check !== null ? (
@@ -272,27 +267,6 @@ const Choices = ({ params, setParams }: UrlState<typeof CIRCUIT_PARAMS>) => (
   </div>
 );
 
-function Save({ request, response: { graph }, check }: Parts & Pick<ViewProps, "request">) {
-  const { mutate, isPending, error } = useMutation({
-    mutationFn: () => fetchSnapshot(request.runs[0] ?? "", { kind: "circuit", request, graph, check }),
-    onSuccess: (files) => saveFile("circuit.json", JSON.stringify(files.graph), "application/json"),
-  });
-  return (
-    <div className="circuit-save">
-      <Button
-        size="small"
-        icon="download"
-        disabled={isPending || check === null}
-        title="Graph and measured effects in the format of circuit-tracer and Neuronpedia"
-        onClick={() => mutate()}
-      >
-        Save graph
-      </Button>
-      {error !== null && <span role="alert">{error.message}</span>}
-    </div>
-  );
-}
-
 /** What the signs mean. */
 function Legend({ response: { graph }, check }: Parts) {
   const sized = sizedEdges(graph);
@@ -314,7 +288,7 @@ function CircuitView({ response, request, next, isStopped, params, setParams }: 
   const { graph } = response;
   const checkQuery = circuitCheckQuery(request, graph);
   const { data: check = null, error, isFetching } = useQuery({ ...checkQuery, enabled: !isStopped });
-  useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request, graph, check }));
+  useShare(request.runs[0] ?? "", check && (() => ({ kind: "circuit", request, graph, check })));
   const [hovered, setHovered] = useState<number | null>(null);
   const node = params.node ?? strongest(graph, check)[0]?.index ?? 0;
   const selected = node < graph.nodes.length ? node : 0;
@@ -333,9 +307,7 @@ function CircuitView({ response, request, next, isStopped, params, setParams }: 
         isDefault={params.target === MOST_PROBABLE}
         onChange={(target, at = request.position ?? null) => setParams({ target, at, node: null }, "push")}
       />
-      <Finding {...parts} checking={{ key: checkQuery.queryKey, error, isFetching }}>
-        <Save {...parts} request={request} />
-      </Finding>
+      <Finding {...parts} checking={{ key: checkQuery.queryKey, error, isFetching }} />
       <div className="circuit-columns">
         <section className="prompted-main" aria-label="Graph">
           <Legend {...parts} />
@@ -394,20 +366,10 @@ function useStop(run: string, request: CircuitRequest | null) {
 function useRequest(run: RunSummary, params: ViewProps["params"]) {
   const { prompt, layers, target, at, errors, nodes } = params;
   const others = useOtherRuns(run, layers);
-  const request = useMemo(
-    () =>
-      others === undefined || prompt === ""
-        ? null
-        : {
-            runs: [run.name, ...others],
-            text: prompt,
-            target,
-            position: at,
-            errors,
-            nodes: Math.round(nodes),
-          },
-    [others, run.name, prompt, target, at, errors, nodes],
-  );
+  const request = useMemo(() => {
+    if (others === undefined || prompt === "") return null;
+    return { runs: [run.name, ...others], text: prompt, target, position: at, errors, nodes: Math.round(nodes) };
+  }, [others, run.name, prompt, target, at, errors, nodes]);
   return { others, request };
 }
 

@@ -5,7 +5,7 @@ import "./heat-map/heat-map.css";
 import "./token/token-panel.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { Navigate, useLocation } from "react-router";
+import { useLocation } from "react-router";
 
 import { routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
@@ -151,10 +151,8 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         chosen={view === "layers" ? (chosen ?? []) : null}
         onChoose={(names) => setParams({ layers: names }, "push")}
       >
-        <div className="row wrap filters">
-          {view === "layers" && <Filters params={params} setParams={setParams} />}
-          <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-        </div>
+        {view === "layers" && <Filters params={params} setParams={setParams} />}
+        <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
       </Layers>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {view === "texts" && (prompt === "" || second === "") && (
@@ -184,17 +182,8 @@ const VIEWS: Readonly<Record<string, readonly [View, string]>> = {
 };
 
 export default function RoutingPage() {
-  const { pathname, search } = useLocation();
+  const { pathname } = useLocation();
   const [view, title] = VIEWS[pathname] ?? ["tokens", "Tokens"];
-  const query = new URLSearchParams(search);
-  // Former addresses of Compare and Layers.
-  const against = query.get("against");
-  if (against !== null) {
-    query.delete("against");
-    query.set("second", against);
-    return <Navigate replace to={`/texts?${query}`} />;
-  }
-  if (view === "tokens" && query.has("layers")) return <Navigate replace to={`/layers${search}`} />;
   return (
     <>
       <title>{`${title} · MxD Explorer`}</title>

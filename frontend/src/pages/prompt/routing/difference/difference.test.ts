@@ -1,8 +1,8 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, test } from "vitest";
 
 import type { RoutingResponse } from "@/api/types";
 
-import { alignRoutings, alignTokens, changedWords, differenceRows, firstDifference } from "./difference";
+import { alignRoutings, changedWords, differenceRows, firstDifference } from "./difference";
 
 type Active = readonly (readonly [number, number])[];
 const token = (id: number, active: Active, start = false) => ({
@@ -79,30 +79,28 @@ describe("the difference between two routings", () => {
   });
 });
 
-describe("token alignment", () => {
-  it("pairs equal and replaced tokens", () => {
-    expect(alignTokens([1, 2, 3], [1, 9, 3])).toEqual([
-      { a: 0, b: 0 },
-      { a: 1, b: 1 },
-      { a: 2, b: 2 },
-    ]);
-  });
+/** Tokens of each pair: ids of two texts, where 0 stands for none. */
+const aligned = (...texts: readonly [readonly number[], readonly number[]]) => {
+  const [a, b] = texts.map((ids) => routing(ids.map((id) => token(id, [])))) as [RoutingResponse, RoutingResponse];
+  return alignRoutings(a, b).map((pair) => [pair.a?.id ?? 0, pair.b?.id ?? 0]);
+};
 
-  it("leaves gaps for insertions", () => {
-    expect(alignTokens([1, 2, 3, 4], [1, 4])).toEqual([
-      { a: 0, b: 0 },
-      { a: 1, b: null },
-      { a: 2, b: null },
-      { a: 3, b: 1 },
-    ]);
-    expect(alignTokens([], [5])).toEqual([{ a: null, b: 0 }]);
-  });
+test.each([
+  ["replaced", [1, 2, 3], [1, 9, 3], "1-1 2-9 3-3"],
+  ["left out", [1, 2, 3, 4], [1, 4], "1-1 2-0 3-0 4-4"],
+  ["added", [], [5], "0-5"],
+])("a token that is %s", (_, a, b, pairs) => {
+  expect(
+    aligned(a, b)
+      .map((pair) => pair.join("-"))
+      .join(" "),
+  ).toBe(pairs);
+});
 
-  it("contains every token once, in order", () => {
-    const a = Array.from({ length: 60 }, (_, i) => (i * 7) % 11);
-    const b = Array.from({ length: 45 }, (_, i) => (i * 5) % 11);
-    const pairs = alignTokens(a, b);
-    expect(pairs.flatMap((pair) => (pair.a === null ? [] : [pair.a]))).toEqual(a.map((_, i) => i));
-    expect(pairs.flatMap((pair) => (pair.b === null ? [] : [pair.b]))).toEqual(b.map((_, i) => i));
-  });
+test("an alignment contains every token once, in order", () => {
+  const a = Array.from({ length: 60 }, (_, i) => 1 + ((i * 7) % 11));
+  const b = Array.from({ length: 45 }, (_, i) => 1 + ((i * 5) % 11));
+  const pairs = aligned(a, b);
+  expect(pairs.map(([id]) => id).filter((id) => id !== 0)).toEqual(a);
+  expect(pairs.map(([, id]) => id).filter((id) => id !== 0)).toEqual(b);
 });

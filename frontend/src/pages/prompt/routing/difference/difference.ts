@@ -5,48 +5,47 @@ import { trustOf } from "@/pages/prompt/expert-name";
 import { rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MAX_SHARED } from "@/pages/prompt/routing/routing-params";
 
-/** Token indices in the two texts; null for no counterpart. */
-interface Pair {
-  readonly a: number | null;
-  readonly b: number | null;
-}
-
 /** lengths[i][j]: length of the longest common subsequence of `a` from i and `b` from j. */
-function commonLengths(a: readonly number[], b: readonly number[]): readonly Uint16Array[] {
+function commonLengths(a: readonly RoutedToken[], b: readonly RoutedToken[]): readonly Uint16Array[] {
   const lengths = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i--) {
     const row = lengths[i] as Uint16Array;
     const below = lengths[i + 1] as Uint16Array;
     for (let j = b.length - 1; j >= 0; j--) {
-      row[j] = a[i] === b[j] ? (below[j + 1] ?? 0) + 1 : Math.max(below[j] ?? 0, row[j + 1] ?? 0);
+      row[j] = a[i]?.id === b[j]?.id ? (below[j + 1] ?? 0) + 1 : Math.max(below[j] ?? 0, row[j + 1] ?? 0);
     }
   }
   return lengths;
 }
 
-/** Pair the tokens between two matches one by one; the rest of the longer side has no counterpart. */
-function pairUnmatched(fromA: number, toA: number, fromB: number, toB: number): readonly Pair[] {
-  const count = Math.max(toA - fromA, toB - fromB);
-  return Array.from({ length: count }, (_, i) => ({
-    a: fromA + i < toA ? fromA + i : null,
-    b: fromB + i < toB ? fromB + i : null,
-  }));
+/** Null for no counterpart. */
+export interface TokenPair {
+  readonly a: RoutedToken | null;
+  readonly b: RoutedToken | null;
 }
 
-/** Pairs in the order of both texts, by their longest common subsequence. */
-export function alignTokens(a: readonly number[], b: readonly number[]): readonly Pair[] {
+/** The tokens between two matches, one by one; the rest of the longer side has no counterpart. */
+const pairUnmatched = (a: readonly RoutedToken[], b: readonly RoutedToken[]) =>
+  Array.from({ length: Math.max(a.length, b.length) }, (_, i): TokenPair => ({ a: a[i] ?? null, b: b[i] ?? null }));
+
+/** Pairs in the order of both texts, by their longest common subsequence, without start tokens. */
+export function alignRoutings<T extends Pick<RoutingResponse, "tokens">>(first: T, second: T): readonly TokenPair[] {
+  const [a, b] = [first, second].map(({ tokens }) => tokens.filter(({ start }) => !start)) as [
+    RoutedToken[],
+    RoutedToken[],
+  ];
   const lengths = commonLengths(a, b);
-  const pairs: Pair[] = [];
+  const pairs: TokenPair[] = [];
   let [i, j, doneA, doneB] = [0, 0, 0, 0];
   while (i < a.length && j < b.length) {
-    if (a[i] === b[j]) {
-      pairs.push(...pairUnmatched(doneA, i, doneB, j), { a: i, b: j });
+    if (a[i]?.id === b[j]?.id) {
+      pairs.push(...pairUnmatched(a.slice(doneA, i), b.slice(doneB, j)), { a: a[i] ?? null, b: b[j] ?? null });
       [i, j] = [i + 1, j + 1];
       [doneA, doneB] = [i, j];
     } else if ((lengths[i + 1]?.[j] ?? 0) >= (lengths[i]?.[j + 1] ?? 0)) i++;
     else j++;
   }
-  return [...pairs, ...pairUnmatched(doneA, a.length, doneB, b.length)];
+  return [...pairs, ...pairUnmatched(a.slice(doneA), b.slice(doneB))];
 }
 
 export interface DifferenceRow {
@@ -62,22 +61,6 @@ export interface DifferenceRow {
   readonly largest: number;
   /** The largest difference, or that of the sums, times log₂(1 / density): common experts come last. */
   readonly score: number;
-}
-
-export interface TokenPair {
-  readonly a: RoutedToken | null;
-  readonly b: RoutedToken | null;
-}
-
-type Routed = Pick<RoutingResponse, "tokens" | "experts">;
-
-/** Aligned tokens of two routings, without start tokens. */
-export function alignRoutings(a: Routed, b: Routed): readonly TokenPair[] {
-  const withoutStart = ({ tokens }: Routed) => tokens.filter((token) => !token.start);
-  const [textA, textB] = [withoutStart(a), withoutStart(b)];
-  const ids = (tokens: readonly RoutedToken[]) => tokens.map((token) => token.id);
-  const token = (tokens: readonly RoutedToken[], index: Pair["a"]) => (index === null ? null : (tokens[index] ?? null));
-  return alignTokens(ids(textA), ids(textB)).map((pair) => ({ a: token(textA, pair.a), b: token(textB, pair.b) }));
 }
 
 interface Sums {
@@ -101,13 +84,11 @@ function sumByExpert(pairs: readonly TokenPair[]): ReadonlyMap<number, Sums> {
   return sumsByExpert;
 }
 
-type DifferenceOrder = "aligned" | "apart";
-
 /** One row per expert that is active in either text, by score. */
 export function differenceRows(
   pairs: readonly TokenPair[],
   experts: RoutingResponse["experts"],
-  order: DifferenceOrder,
+  order: "aligned" | "apart",
 ): readonly DifferenceRow[] {
   const rows = [...sumByExpert(pairs)].map(([expert, { a, b, cells }]): DifferenceRow => {
     const largest = [...cells.values()].reduce((most, cell) => Math.max(most, Math.abs(cell)), 0);
@@ -133,27 +114,12 @@ export const firstDifference = (pairs: readonly TokenPair[]): number =>
     pairs.findIndex(({ a, b }) => a?.id !== b?.id),
   );
 
-interface ChangedExpert {
-  readonly row: DifferenceRow;
-  /** As in the table. */
-  readonly value: number;
-  /** Its size × rarity, as in the table. */
-  readonly score: number;
-}
-
-/** Neighbouring tokens that differ, as text, and the experts that one text activates more than the other, by score. */
-interface ChangedWords {
-  readonly a: string;
-  readonly b: string;
-  readonly told: readonly ChangedExpert[];
-}
-
 const textOf = (pairs: readonly TokenPair[], side: "a" | "b") => pairs.map((pair) => pair[side]?.text ?? "").join("");
 
 /** Of the differences of one sign, that with the largest score, or half of it and a clear label. */
 function tellingOf(rows: readonly DifferenceRow[], columns: readonly number[], sign: 1 | -1) {
   const found = rows
-    .map((row): ChangedExpert => {
+    .map((row) => {
       const value = sign * Math.max(0, ...columns.map((column) => sign * (row.cells.get(column) ?? 0)));
       return { row, value, score: Math.abs(value) * rarityOf(row.info) };
     })
@@ -163,8 +129,8 @@ function tellingOf(rows: readonly DifferenceRow[], columns: readonly number[], s
   return found.find(({ row, score }) => score >= least && trustOf(row.info) > 0) ?? found[0];
 }
 
-/** Each stretch of tokens that differ, by the largest score. */
-export function changedWords(pairs: readonly TokenPair[], rows: readonly DifferenceRow[]): readonly ChangedWords[] {
+/** Each stretch of tokens that differ, as text, and the experts that one text activates more, by the largest score. */
+export function changedWords(pairs: readonly TokenPair[], rows: readonly DifferenceRow[]) {
   const stretches: number[][] = [];
   pairs.forEach(({ a, b }, index) => {
     if (a?.id === b?.id) return;
@@ -172,7 +138,7 @@ export function changedWords(pairs: readonly TokenPair[], rows: readonly Differe
     if (last?.at(-1) === index - 1) last.push(index);
     else stretches.push([index]);
   });
-  const words = stretches.map((columns): ChangedWords => {
+  const words = stretches.map((columns) => {
     const differing = columns.flatMap((column) => pairs[column] ?? []);
     return {
       a: textOf(differing, "a").trim(),
@@ -182,7 +148,7 @@ export function changedWords(pairs: readonly TokenPair[], rows: readonly Differe
         .toSorted((x, y) => y.score - x.score),
     };
   });
-  const size = ({ told: [first] }: ChangedWords) => first?.score ?? 0;
+  const size = ({ told: [first] }: (typeof words)[number]) => first?.score ?? 0;
   return words.filter(({ told }) => told.length > 0).toSorted((x, y) => size(y) - size(x));
 }
 
