@@ -117,7 +117,7 @@ def test_an_outdated_request_is_cancelled(routing: Page) -> None:
         routing.get_by_role("textbox", name="Prompt").fill(first)
     typed(routing, "The old woman said")
     expect(token(routing, "woman")).to_be_visible()
-    assert cancelled == [first]
+    assert set(cancelled) == {first}  # also what else was asked about that text
 
 
 def test_clicking_a_cell_locks_its_expert_across_reloads(routing: Page) -> None:

@@ -239,7 +239,9 @@ def test_a_second_turn_continues_two_chats_without_showing_the_template(chats: P
         expect(turns_of_arm).to_have_count(3)
         expect(turns_of_arm.nth(1)).to_contain_text(reply.strip())
     texts(chats)
-    expect(chats.locator(".finding")).to_contain_text("random expert")  # steered by it, the same chat gets another reply
+    expect(chats.locator(".finding")).to_contain_text(
+        "random expert"
+    )  # steered by it, the same chat gets another reply
     assert sorted(histories) == [(0, original.strip()), (1, steered.strip()), (1, steered.strip())]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sqlalchemy import ColumnElement, Engine, insert, select
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, insert, literal, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
@@ -235,25 +235,26 @@ def permuted_copy(run: Run, name: str, order: Sequence[int], database: Engine) -
 
 
 def _copy_rows(session: Session, name: str, new_name: str, order: Sequence[int]) -> None:
-    run_id = session.scalars(select(RunRecord.id).where(RunRecord.name == name)).one()
-    copied = RunRecord(**(_rows(session, RunRecord, RunRecord.id == run_id)[0] | {"id": None, "name": new_name}))
+    """Copy within the database: reading and writing a hundred thousand rows takes ten seconds."""
+    record = session.scalars(select(RunRecord).where(RunRecord.name == name)).one()
+    run_id = record.id
+    columns = [column.key for column in RunRecord.__mapper__.column_attrs]
+    copied = RunRecord(**{column: getattr(record, column) for column in columns} | {"id": None, "name": new_name})
     session.add(copied)
     session.flush()
-    places = {expert: place for place, expert in enumerate(order)}
-    # As plain rows: a hundred thousand mapped objects take ten seconds.
-    for table in (MetricRecord, IndexRecord, SequenceRecord, ExpertRecord, ExampleRecord):
-        rows = _rows(session, table, table.run_id == run_id)
-        for row in rows:
-            row["run_id"] = copied.id
-            if "expert" in row:
-                row["expert"] = places[row["expert"]]
-        if rows:
-            session.execute(insert(table), rows)
-
-
-def _rows(session: Session, table: type[Base], condition: ColumnElement[bool]) -> list[dict[str, Any]]:
-    columns = [getattr(table, column.key) for column in table.__mapper__.column_attrs]
-    return [dict(row) for row in session.execute(select(*columns).where(condition)).mappings()]
+    old, new = Column("old", Integer, primary_key=True), Column("new", Integer)
+    places = Table("places", MetaData(), old, new, prefixes=["TEMPORARY"])
+    places.create(session.connection())
+    session.execute(insert(places), [{"old": expert, "new": place} for place, expert in enumerate(order)])
+    for kind in (MetricRecord, IndexRecord, SequenceRecord, ExpertRecord, ExampleRecord):
+        table = Base.metadata.tables[kind.__tablename__]
+        values = {**table.c, "run_id": literal(copied.id)}
+        rows = select(table)
+        if "expert" in values:
+            values["expert"], rows = new, rows.join(places, table.c.expert == old)
+        rows = rows.with_only_columns(*values.values()).where(table.c.run_id == run_id)
+        session.execute(insert(table).from_select(list(values), rows))
+    places.drop(session.connection())
 
 
 DATASETS = ("5_hist_fig_ismale", "36_sciq_tf", "91_glue_qqp", "96_spam_is")
