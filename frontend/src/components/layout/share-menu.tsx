@@ -64,17 +64,11 @@ export default function ShareMenu({ current }: { readonly current: () => Shared 
       if (shared !== null) await deliver(shared, format);
     },
   });
-  const formats: Readonly<Record<string, string>> = useLocation().pathname === "/circuits" ? OF_CIRCUIT : FORMATS;
+  const formats = (useLocation().pathname === "/circuits" ? OF_CIRCUIT : FORMATS) as typeof OF_CIRCUIT;
   const copied = isSuccess && variables === "md" ? "Markdown copied" : "";
   return (
     <>
-      <ActionMenu
-        label="Share"
-        actions={formats}
-        onAction={(format) => mutate(format as Format)}
-        className="btn wide"
-        isDisabled={isPending}
-      >
+      <ActionMenu label="Share" actions={formats} onAction={mutate} className="btn wide" isDisabled={isPending}>
         <Icon name="share" />
         {isPending ? "Preparing…" : "Share"}
       </ActionMenu>
