@@ -92,9 +92,9 @@ const MAX_WORDS = 10;
 function describeOrder(words: readonly string[] | undefined, failure: unknown): string {
   if (failure !== null) return messageOf(failure);
   if (words === undefined) return "Computing related words with the language model…";
-  const more = words.length > MAX_WORDS ? ", …" : "";
-  const named = words.length === 0 ? "" : `: ${words.slice(0, MAX_WORDS).join(", ")}${more}`;
-  return `Labels that name the text first, then by how many of an expert’s 8 strongest examples fire on a searched or related word${named}. Of equal counts, clear labels come first, then the most closely related words.`;
+  const end = words.length > MAX_WORDS ? ", …" : ".";
+  const named = words.length === 0 ? "" : `: ${words.slice(0, MAX_WORDS).join(", ")}`;
+  return `Labels that name the text first, then by how many of an expert’s 8 strongest examples fire on a searched or related word${named}${end} Of equal counts, clear labels come first, then the most closely related words.`;
 }
 
 interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {
