@@ -71,6 +71,7 @@ export function Curves({ detail: { run, metrics }, curve, compare, refetchInterv
     <section className="pane">
       <FigureView
         figure={data}
+        title={data.title.replace(` of ${run.name}`, "")} // the page's heading has the name
         note={`${CURVES[curve].note}; line: moving average`}
         height={HEIGHT}
         controls={
