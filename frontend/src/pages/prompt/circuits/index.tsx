@@ -193,12 +193,9 @@ function Finding({ response, check, checking }: FindingProps) {
       <div className="circuit-verdict" data-level={check?.verdict.level}>
         <div role="status" aria-busy={checking.isFetching}>
           {check !== null ? (
-            <>
-              <p>
-                <Term id="circuit_verdict">Verdict</Term>: <b>{check.verdict.headline}</b>
-              </p>
-              {check.verdict.level !== "good" && <p className="dim">{check.verdict.sentence}</p>}
-            </>
+            <p>
+              <Term id="circuit_verdict">Verdict</Term>: <b>{check.verdict.headline}</b>
+            </p>
           ) : checking.isFetching ? (
             <>
               All effects are predicted so far. Ablating each of the {graph.nodes.length - 1} shown experts in the model
@@ -218,7 +215,7 @@ function Finding({ response, check, checking }: FindingProps) {
 const Checks = ({ verdict }: { readonly verdict: CircuitVerdict }) => (
   <details className="circuit-checks">
     <summary>How this is measured</summary>
-    {verdict.level === "good" && <p className="dim">{verdict.sentence}</p>}
+    <p className="dim">{verdict.sentence}</p>
     <dl>
       {verdict.figures.map(([name, value, note]) => (
         <div key={name}>

@@ -5,7 +5,7 @@ import "./heat-map/heat-map.css";
 import "./token/token-panel.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { useLocation } from "react-router";
+import { Navigate, useLocation } from "react-router";
 
 import { routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
@@ -182,8 +182,12 @@ const VIEWS: Readonly<Record<string, readonly [View, string]>> = {
 };
 
 export default function RoutingPage() {
-  const { pathname } = useLocation();
+  const { pathname, search } = useLocation();
   const [view, title] = VIEWS[pathname] ?? ["tokens", "Tokens"];
+  const query = new URLSearchParams(search);
+  // Former addresses of Compare and Layers.
+  if (query.has("against")) return <Navigate replace to={`/texts${search.replace("against=", "second=")}`} />;
+  if (view === "tokens" && query.has("layers")) return <Navigate replace to={`/layers${search}`} />;
   return (
     <>
       <title>{`${title} · MxD Explorer`}</title>
