@@ -51,6 +51,7 @@ LONG = (
     "tests/devices/test_devices.py",
     "tests/trainer/utils/test_distributed.py",
     "tests/test_benchmarks.py",
+    "tests/trainer/training/test_train.py",
     "tests/trainer/language_model/test_architecture.py",
     "tests/backend/database/test_postgresql.py",
     "tests/scripts/test_build_demo.py",

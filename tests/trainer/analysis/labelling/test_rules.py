@@ -253,7 +253,7 @@ def test_a_label_holds_where_its_rule_does() -> None:
     extractor, draw = FeatureExtractor("<|endoftext|>"), random.Random(0)
     features = extractor.extract(TEXTS)
     everywhere, read, equal = np.arange(len(TEXTS)), 0, 0
-    for _ in range(400):
+    for _ in range(100):
         token = draw.randrange(len(TEXTS))
         chosen = draw.sample([f for f in range(len(FEATURES)) if features[f, token]], draw.choice((1, 1, 2)))
         rule = tuple(Condition(f, (int(features[f, token]),)) for f in sorted(chosen))
@@ -265,7 +265,7 @@ def test_a_label_holds_where_its_rule_does() -> None:
         matched = matches(features, rule, everywhere)
         assert not any(matched & ~np.array(held, bool)), label  # a label may say less than its rule
         equal += bool((matched == np.array(held)).all())
-    assert read > 300
+    assert read > 75
     assert equal > 0.7 * read
 
 
