@@ -3,7 +3,6 @@
 Importing torch and transformers takes longer than almost everything that a test does in a process.
 """
 
-import json
 import multiprocessing
 import os
 import signal
@@ -16,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen, TimeoutExpired
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -28,28 +27,19 @@ TIMEOUT_SECONDS, SEVERAL_SECONDS = 60, 240
 """Longest waits for one process, and for several that communicate."""
 ANY_PORT = ("--port", "0", "--device", "cpu")
 PROCESSES = multiprocessing.get_context("forkserver")
-_COMMANDS = (
-    "mxd.backend.cli.commands.serve",
-    "mxd.backend.cli.commands.train",
-    "mxd.backend.cli.commands.index",
-    "mxd.backend.cli.commands.prompt",
-)
-_WANTED_LATER = (
-    "mxd.trainer.training.train",
-    "mxd.trainer.training.plan",
-    "mxd.trainer.data.activation_cache",
-    "mxd.backend.api.app",
-    "mxd.backend.plots.report",
-    "mxd.trainer.evaluation.evaluate",
-    "mxd.trainer.analysis.labelling.rules",
-    "uvicorn",
-)
 PROCESSES.set_forkserver_preload(
     [
         "tests.helpers.processes",
         "mxd.backend.cli.main",
-        *_COMMANDS,
-        *_WANTED_LATER,
+        *(f"mxd.backend.cli.commands.{command}" for command in ("serve", "train", "index", "prompt")),
+        "mxd.trainer.training.train",
+        "mxd.trainer.training.plan",
+        "mxd.trainer.data.activation_cache",
+        "mxd.backend.api.app",
+        "mxd.backend.plots.report",
+        "mxd.trainer.evaluation.evaluate",
+        "mxd.trainer.analysis.labelling.rules",
+        "uvicorn",
         "transformers.models.llama.modeling_llama",
     ]
 )
@@ -168,11 +158,6 @@ def ended(process: Process) -> CompletedProcess[str]:
 def mxd(*words: str, folder: Path) -> CompletedProcess[str]:
     with start(*words, folder=folder) as process:
         return ended(process)
-
-
-def document(finished: CompletedProcess[str]) -> Any:
-    assert finished.returncode == 0, finished.stderr
-    return json.loads(finished.stdout)
 
 
 @contextmanager

@@ -19,8 +19,21 @@ def train_words(*more: str) -> list[str]:
     return [*fixed.split(), "--batch-tokens", "64", "--buffer-tokens", "512", "--log-every", "4", *more]
 
 
-def document(capsys: Capture) -> Any:
-    return json.loads(capsys.readouterr().out)
+def output(capsys: Capture, *words: str) -> str:
+    """Standard output of a command that succeeds."""
+    capsys.readouterr()
+    assert run(words) == 0
+    return capsys.readouterr().out
+
+
+def document(capsys: Capture, *words: str) -> Any:
+    return json.loads(output(capsys, *words, "--json"))
+
+
+def rejected(capsys: Capture, *words: str) -> str:
+    """Error message of a command with a mistake."""
+    assert run(words) == 2
+    return capsys.readouterr().err
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from mxd.trainer.language_model import loading
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import run_names
 from mxd.trainer.utils.devices import DeviceMemory
-from tests.backend.cli.conftest import Capture, document
+from tests.backend.cli.conftest import Capture, output, rejected
 from tests.helpers.processes import installed, run_processes
 
 TEXT = "--dataset text.jsonl --tokens 512 --context-length 16"
@@ -100,10 +100,8 @@ def check_rejected(line: str, sentence: str, capsys: Capture) -> None:
 
 
 def test_global_options_may_come_before_the_command(tmp_path: Path, capsys: Capture) -> None:
-    assert run(["--json", "--data", str(tmp_path), "runs"]) == 0
-    assert document(capsys) == []
-    assert run([f"--data={tmp_path}", "token", "--json", "list"]) == 0
-    assert document(capsys) == []
+    assert output(capsys, "--json", "--data", str(tmp_path), "runs") == "[]\n"
+    assert output(capsys, f"--data={tmp_path}", "token", "--json", "list") == "[]\n"
 
 
 def test_reading_commands_create_no_database(workspace: Path, capsys: Capture) -> None:
@@ -116,8 +114,7 @@ def test_a_port_in_use_is_reported_immediately(workspace: Path, capsys: Capture)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         started = time.monotonic()
-        assert run(["serve", "--port", str(port)]) == 2
-    assert f"Port {port} on 127.0.0.1 is in use" in capsys.readouterr().err
+        assert f"Port {port} on 127.0.0.1 is in use" in rejected(capsys, "serve", "--port", str(port))
     assert time.monotonic() - started < 2
 
 
@@ -197,8 +194,7 @@ def test_the_first_signal_during_a_write_requests_a_stop_and_the_second_raises(m
 
 def test_bash_completes(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "novel.txt").touch()
-    assert run(["--completion", "bash"]) == 0
-    (tmp_path / "mxd.bash").write_text(capsys.readouterr().out)
+    (tmp_path / "mxd.bash").write_text(output(capsys, "--completion", "bash"))
     for line, offered in {
         "eval": {"evaluate", "evaluate-steering"},
         "train --met": {"--method"},

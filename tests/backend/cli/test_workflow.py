@@ -25,61 +25,50 @@ from mxd.backend.settings import Settings
 from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
-from tests.backend.cli.conftest import Capture, train_words
-from tests.helpers.processes import document, ended, server, start, wait_for
+from tests.backend.cli.conftest import Capture, document, output, rejected, train_words
+from tests.helpers.processes import ended, server, start, wait_for
 from tests.helpers.runs import World, byte_tokenizer, small_world, tiny_language_model
 
 
 def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None:
-    def document(*words: str) -> Any:
-        capsys.readouterr()
-        assert run([*words, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    def printed(*words: str) -> str:
-        capsys.readouterr()
-        assert run(list(words)) == 0
-        return capsys.readouterr().out
-
-    trained = document(*train_words("--name", "small"))
+    trained = document(capsys, *train_words("--name", "small"))
     assert trained.keys() >= {"run", "tokens", "normalized_mse", "dead_share", "tokens_per_second"}
     assert (trained["run"], trained["tokens"], trained["status"]) == ("small", 1536, "finished")
 
-    indexed = document("index", "small", "--dataset", "text.jsonl", "--tokens", "2k")
+    indexed = document(capsys, "index", "small", "--dataset", "text.jsonl", "--tokens", "2k")
     assert indexed["run"] == "small"
     assert min(indexed["examples"], indexed["active_experts"]) > 0
     assert indexed["tokens"] % 16 == 0, "the run's context length is used"
 
-    (listed,) = document("runs")
+    (listed,) = document(capsys, "runs")
     assert (listed["name"], listed["status"], listed["indexed_tokens"]) == ("small", "finished", indexed["tokens"])
-    assert printed("runs").splitlines()[1].startswith(f"small  finished  {workspace / 'lm'}")
+    assert output(capsys, "runs").splitlines()[1].startswith(f"small  finished  {workspace / 'lm'}")
 
-    listed_experts = document("experts", "small", "--sort", "density", "--limit", "3")
+    listed_experts = document(capsys, "experts", "small", "--sort", "density", "--limit", "3")
     densities = [row["density"] for row in listed_experts["experts"]]
     assert (len(densities), densities, listed_experts["total"]) == (3, sorted(densities, reverse=True), 40)
     strongest = listed_experts["experts"][0]["expert"]
-    assert "matching experts shown" in printed("experts", "small", "--search", "fox")
-    shown = document("experts", "small", str(strongest), "--examples", "2")
+    assert "matching experts shown" in output(capsys, "experts", "small", "--search", "fox")
+    shown = document(capsys, "experts", "small", str(strongest), "--examples", "2")
     assert (shown["row"]["expert"], len(shown["examples"])) == (strongest, 2)
-    assert printed("experts", "small", str(strongest)).startswith(f"expert {strongest}: ")
-    assert run(["experts", "small", "9999"]) == 2
-    assert "Unknown expert 9999. Run 'small' has experts 0 to 39." in capsys.readouterr().err
+    assert output(capsys, "experts", "small", str(strongest)).startswith(f"expert {strongest}: ")
+    assert "Unknown expert 9999. Run 'small' has experts 0 to 39." in rejected(capsys, "experts", "small", "9999")
 
-    routed = document("route", "small", "the fox")
+    routed = document(capsys, "route", "small", "the fox")
     assert "".join(token["text"] for token in routed["tokens"][1:]) == "the fox"
     assert all(0 < len(token["experts"]) <= 4 for token in routed["tokens"])
-    assert len(printed("route", "small", "the fox", "--top", "2").splitlines()) == 8
+    assert len(output(capsys, "route", "small", "the fox", "--top", "2").splitlines()) == 8
 
     limits = "--unwanted s --hits 2 --probability 0.9954 --max-price 10"
     words = ["find", "small", "--prompt", "the fox", *limits.split()]
-    found = document(*words)
+    found = document(capsys, *words)
     assert len(found["experts"]) == len(found["effects"]) == 2
     best = found["experts"][0]["edit"]["expert"]
-    *_, command = printed(*words).splitlines()
+    *_, command = output(capsys, *words).splitlines()
     assert command.startswith(f"Run: mxd steer small 'the fox' --edit small/{best}:add")
 
     edits = "--edit 12:scale:3 --edit 30:ablate --max-tokens 5 --temperature 0"
-    steered = document("steer", "small", "the fox", *edits.split())
+    steered = document(capsys, "steer", "small", "the fox", *edits.split())
     assert len(steered["baseline"][0]["tokens"]) <= 5
     assert steered["steered"][0].keys() == {"text", "reason", "tokens"}
 
@@ -100,13 +89,11 @@ def test_removing_asks_and_protects_labels(trained: Path, capsys: Capture, monke
     with opened(sqlite_url(trained / "data")) as engine:
         with writing(engine) as session:
             annotations.save_session(session, "small", "loud", {}, {})
-        assert run(["remove", "small", "--yes"]) == 2
-        assert "Add --with-labels to delete them too." in capsys.readouterr().err
+        assert "Add --with-labels to delete them too." in rejected(capsys, "remove", "small", "--yes")
         with writing(engine) as session:
             annotations.set_label(session, "small", 3, "Foxes")
             assert annotations.sessions_of(session, "small")
-    assert run(["remove", "small", "--with-labels"]) == 2
-    assert "Add --yes to delete it without asking." in capsys.readouterr().err
+    assert "Add --yes to delete it without asking." in rejected(capsys, "remove", "small", "--with-labels")
     answers = io.StringIO("no\ny\n")
     monkeypatch.setattr(answers, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", answers)
@@ -116,8 +103,7 @@ def test_removing_asks_and_protects_labels(trained: Path, capsys: Capture, monke
     printed = capsys.readouterr()
     assert printed.err == "Delete run 'small', its index and 2 labels, notes, tags, lists and sessions? [y/N] "
     assert json.loads(printed.out) == {"run": "small", "removed": True, "labels_and_notes": 2}
-    assert run(["remove", "small"]) == 2
-    assert "Unknown run 'small'. There are no runs yet." in capsys.readouterr().err
+    assert "Unknown run 'small'. There are no runs yet." in rejected(capsys, "remove", "small")
 
 
 def snapshot(client: httpx.Client) -> Any:
@@ -175,15 +161,18 @@ def test_interrupted_commands_leave_no_partial_results(fitted: World, tmp_path: 
             assert not (folder / "layer.safetensors").exists()
 
         with start(*index, "--json", folder=tmp_path) as indexing, start(*fit, "--json", folder=tmp_path) as fitting:
-            assert document(ended(indexing))["tokens"] == 20_000
-            assert document(ended(fitting))["tokens"] == 32_000
+            for process, tokens in ((indexing, 20_000), (fitting, 32_000)):
+                finished = ended(process)
+                assert finished.returncode == 0, finished.stderr
+                assert json.loads(finished.stdout)["tokens"] == tokens
         assert snapshot(client)[0] == 20_000
         whole = client.get("/runs/stopped").json()
     assert whole["run"]["status"] == "finished"
     steps = [metric["step"] for metric in whole["metrics"]]
     assert set(range(64, 501, 64)) <= set(steps)
     assert steps == sorted(set(steps))
-    assert checkpoints(folder) == {"checkpoint-448", "checkpoint-500"}, "the last one, and the one before it"
+    kept = checkpoints(folder)  # which one is before the last depends on the time that checkpoints take
+    assert "checkpoint-500" in kept and len(kept) == 2, "the last one, and the one before it"
 
 
 START, TEXT = "!", "the red fox"  # what the model continues it with is a whole character
@@ -207,9 +196,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_every_command_uses_it(place: Path, capsys: Capture) -> None:
-    capsys.readouterr()
-    assert run(["route", "small", TEXT, "--json"]) == 0
-    tokens = json.loads(capsys.readouterr().out)["tokens"]
+    tokens = document(capsys, "route", "small", TEXT)["tokens"]
     ids = [PreTrainedTokenizerFast.from_pretrained(place / "lm").convert_tokens_to_ids(letter) for letter in "!the"]
     assert [token["id"] for token in tokens][:4] == ids
     assert run(["steer", "small", TEXT, "--edit", "3:add:2", "--max-tokens", "2"]) == 0

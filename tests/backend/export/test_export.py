@@ -42,6 +42,7 @@ from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.display import printable, spreadsheet_text
+from tests.backend.cli.conftest import Capture, output, rejected
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, made_up_database
 from tests.helpers.runs import byte_tokenizer
 
@@ -115,12 +116,11 @@ def test_all_formats_have_the_same_values(data: Path, what: str) -> None:
         }
 
 
-def test_labels_cannot_inject_formulas_or_escape_sequences(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_cannot_inject_formulas_or_escape_sequences(data: Path, capsys: Capture) -> None:
     assert rows(data, "csv", "experts")[3]["label"] == """'=1+1, "foxes\\u001b[2J\""""
-    assert mxd(["experts", "first", "--search", "foxes", "--data", str(data)]) == 0
-    printed = capsys.readouterr().out
-    assert "\\u001b[2J" in printed
-    assert "\x1b" not in printed
+    said = output(capsys, "experts", "first", "--search", "foxes", "--data", str(data))
+    assert "\\u001b[2J" in said
+    assert "\x1b" not in said
 
 
 def test_neuronpedia_batches(data: Path) -> None:
@@ -156,15 +156,14 @@ def test_feature_files_hold_the_examples_and_the_promoted_tokens_of_experts(data
     assert (dead["top_logits"], dead["examples_quantiles"]) == ([], [])
 
 
-def test_invalid_exports_are_rejected(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_exports_are_rejected(data: Path, capsys: Capture) -> None:
     for words, sentence in (
         (["first", "--out", f"{data}"], "not empty"),
         (["second", "--out", f"{data}/new"], "is not indexed"),
         (["third", "--out", f"{data}/new"], "Unknown run 'third'"),
         (["first", "--format", "xml", "--out", f"{data}/new"], "--format"),
     ):
-        assert mxd(["export", *words, "--data", str(data)]) == 2
-        assert sentence in capsys.readouterr().err
+        assert sentence in rejected(capsys, "export", *words, "--data", str(data))
     assert not (data / "new").exists()
 
 

@@ -16,7 +16,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.config.training import TextConfig
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import provenance, weights_digest
-from tests.backend.cli.conftest import Capture, document, train_words
+from tests.backend.cli.conftest import Capture, document, output, rejected, train_words
 from tests.helpers.runs import World
 
 
@@ -25,13 +25,11 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
     words = train_words("--name", "b")
     words[words.index("--layer") + 1] = "2"
     assert run(words) == 0
-    capsys.readouterr()
     lines = [f'{{"text": "held out {number} the old fox sang"}}' for number in range(40)]
     (workspace / "held.jsonl").write_text("\n".join(lines))
     (workspace / "other.txt").write_text("dreizehn alte Hunde. " * 60)
     words = ["evaluate", "a", "b", "--dataset", "held.jsonl", "--tokens", "320", "--resamples", "100"]
-    assert run([*words, "--together", "--other-dataset", "other.txt", "--json"]) == 0
-    first, second, both = document(capsys)
+    first, second, both = document(capsys, *words, "--together", "--other-dataset", "other.txt")
     wanted = "run method num_experts k parameters ce_original ce_replaced ce_zeroed ce_mean_ablated kl l0 loss_increase"
     assert first.keys() >= {*wanted.split(), "normalized_mse", "variance_explained", "dead_share", "routing_share"}
     assert first["loss_increase"].keys() == {"value", "low", "high"}
@@ -45,8 +43,7 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
         del result["provenance"]["seconds"]
     assert again == [first, second, both]
     assert "Evaluating" not in printed.err, "earlier results are cached in the database"
-    assert run(words) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
+    head, *rows = output(capsys, *words).splitlines()
     assert head.split()[0] == "run"
     assert [row.split()[0] for row in rows[:2]] == ["a", "b"]
     cells = dict(zip(*(re.split(r" {2,}", line.strip()) for line in (head, rows[0])), strict=True))
@@ -59,12 +56,10 @@ def test_several_k_are_evaluated_and_cached(fitted: World, tmp_path: Path, capsy
     held = tmp_path / "held.txt"
     held.write_text("a very old dog sat and the fox ran. " * 40)
     words = f"evaluate small --data {data} --dataset {held} --tokens 320 --resamples 100".split()
-    assert run([*words, "--k", "1,4", "--json"]) == 0
-    few, whole = document(capsys)
+    few, whole = document(capsys, *words, "--k", "1,4")
     assert [(each["run"], each["k"], each["trained_k"]) for each in (few, whole)] == [("small", 1, 4), ("small", 4, 4)]
     assert few["l0"] <= 1 < whole["l0"]
-    assert run([*words, "--json"]) == 0
-    (again,) = document(capsys)
+    (again,) = document(capsys, *words)
     for one in (whole, again):
         del one["provenance"]  # has the command line
     assert again == whole, "the run's own K is the run"
@@ -76,8 +71,7 @@ def test_several_k_are_evaluated_and_cached(fitted: World, tmp_path: Path, capsy
         (["--k", "5"], "small: k=5 exceeds the layer's K=4"),
         (["--k", "2", "--together"], "--k cannot be combined with --together"),
     ):
-        assert run([*words, *more]) == 2
-        assert sentence in capsys.readouterr().err
+        assert sentence in rejected(capsys, *words, *more)
 
 
 def test_a_contrast_of_files_equals_that_of_kinds(trained: Path, capsys: Capture) -> None:
@@ -89,30 +83,15 @@ def test_a_contrast_of_files_equals_that_of_kinds(trained: Path, capsys: Capture
         (trained / f"{name}.jsonl").write_text("".join(part))
     few = "--min-tokens 5 --min-units 2 --shuffles 5"
     by_files = f"contrast small --a red.jsonl --b blue.jsonl {few}".split()
-    assert run([*by_files, "--json"]) == 0
-    files = document(capsys)
-    assert run(f"contrast small --a both.jsonl --kind-a red --kind-b blue {few} --json".split()) == 0
-    kinds = document(capsys)
+    files = document(capsys, *by_files)
+    kinds = document(capsys, *f"contrast small --a both.jsonl --kind-a red --kind-b blue {few}".split())
     assert files["found_a"] > 0 and files["found_b"] > 0
     assert files["experts"] == kinds["experts"]
     assert (kinds["a"]["name"], kinds["b"]["documents"]) == ("red", 12)
-    assert run(by_files) == 0
-    printed = capsys.readouterr().out
-    parts = ("More often in A", "«", "Few documents: 12 in A", "assigned to A and B at random")
-    assert all(words in printed for words in parts)
-    assert run(["contrast", "small", "--a", "red.jsonl"]) == 2
-    assert "Text A and text B are the same" in capsys.readouterr().err
-
-
-@pytest.fixture
-def record(trained: Path, capsys: Capture) -> Path:
-    for name, text in {"a": "the red fox ran", "b": "a very old blue dog sat"}.items():
-        (trained / f"{name}.jsonl").write_text((json.dumps({"text": text}) + "\n") * 12)
-    few = "--a a.jsonl --b b.jsonl --min-tokens 5 --min-units 2 --shuffles 5 --json"
-    assert run(["contrast", "small", *few.split()]) == 0
-    file = trained / "record.json"
-    file.write_text(json.dumps({"texts": json.loads(capsys.readouterr().out)}))
-    return file
+    said = output(capsys, *by_files)
+    for sentence in ("More often in A", "«", "Few documents: 12 in A", "assigned to A and B at random"):
+        assert sentence in said
+    assert "Text A and text B are the same" in rejected(capsys, "contrast", "small", "--a", "red.jsonl")
 
 
 @pytest.mark.parametrize("lacking", ["runs", "seconds"])
@@ -120,12 +99,17 @@ def test_a_record_with_an_incomplete_provenance_is_refused(tmp_path: Path, capsy
     origin = {"command": "mxd evaluate small", "runs": {}, "seconds": 1.0}
     del origin[lacking]
     (tmp_path / "record.json").write_text(json.dumps([{"provenance": origin}]))
-    assert run(["verify", str(tmp_path / "record.json")]) == 2
-    assert f"'mxd evaluate small' has no {lacking}. Record the result again" in capsys.readouterr().err
+    said = rejected(capsys, "verify", str(tmp_path / "record.json"))
+    assert f"'mxd evaluate small' has no {lacking}. Record the result again" in said
 
 
-def test_a_record_is_repeated_or_says_why_not(record: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, data = record.read_text(), record.parent / "data"
+def test_a_record_is_repeated_or_says_why_not(trained: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"a": "the red fox ran", "b": "a very old blue dog sat"}.items():
+        (trained / f"{name}.jsonl").write_text((json.dumps({"text": text}) + "\n") * 12)
+    words = "contrast small --a a.jsonl --b b.jsonl --min-tokens 5 --min-units 2 --shuffles 5"
+    original = json.dumps({"texts": document(capsys, *words.split())})
+    record, data = trained / "record.json", trained / "data"
+    record.write_text(original)
     origin = json.loads(original)["texts"]["provenance"]
     assert origin["command"].startswith("mxd contrast small ")
     assert origin["runs"] == {"small": weights_digest([Run.load("small", data)])}
@@ -147,7 +131,7 @@ def test_a_record_is_repeated_or_says_why_not(record: Path, capsys: Capture, mon
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     assert re.match("0: .*repeats", verify(), re.DOTALL)
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
-    again = record.with_name("again")  # prints what the command has printed, without its five seconds
+    again = trained / "again"  # prints what the command has printed, without its five seconds
     again.write_text(f"#!/bin/sh\ncat <<'END'\n{original}\nEND\n")
     again.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(again))
@@ -160,14 +144,13 @@ def test_a_record_is_repeated_or_says_why_not(record: Path, capsys: Capture, mon
     monkeypatch.setattr(sys, "executable", "/bin/false")  # from here on nothing is executed
     change(seconds=3600)
     assert re.match("0: .*needs 60 minutes", verify(), re.DOTALL)
-    page, raw = record.with_name("page.md"), record.parent / "results" / "raw" / "texts.json"
+    page, raw = trained / "page.md", trained / "results" / "raw" / "texts.json"
     raw.parent.mkdir(parents=True)
     record.rename(raw)
     page.write_text("Raw data: `results/raw/texts.json`.\n")
     assert re.match("0: .*needs 60 minutes", verify(str(page)), re.DOTALL)
     page.write_text("No data.\n")
-    assert run(["verify", str(page)]) == 2
-    assert "has no result with the command that measured it" in capsys.readouterr().err
+    assert "has no result with the command that measured it" in rejected(capsys, "verify", str(page))
     for changes, said in (
         ({"runs": {"small": "0" * 32}}, "small has other weights now"),
         ({"command": "mxd remove small"}, "not a measuring command"),

@@ -18,7 +18,7 @@ from mxd.trainer.training import layer_trainer
 from mxd.trainer.training.layer_trainer import LayerTrainer, Placement
 from mxd.trainer.training.precision import has_bfloat16_units
 from mxd.trainer.utils.distributed import ProcessGroup
-from tests.backend.cli.conftest import Capture, document, train_words
+from tests.backend.cli.conftest import Capture, document, output, rejected, train_words
 from tests.helpers.runs import (
     saved,
     saved_language_model,
@@ -30,20 +30,19 @@ from tests.helpers.runs import (
 
 
 def test_resuming_requires_only_the_name_and_keeps_the_settings(workspace: Path, capsys: Capture) -> None:
-    for rejected in (("--dataset", "missing.jsonl"), ("--tokens", "90M")):
-        assert run(train_words("--name", "small", *rejected)) == 2, "the name stays free"
+    for mistake in (("--dataset", "missing.jsonl"), ("--tokens", "90M")):
+        assert run(train_words("--name", "small", *mistake)) == 2, "the name stays free"
     settings = ("--seed", "3", "--dtype", "bfloat16", "--resume")
     capsys.readouterr()
     assert run(train_words("--name", "small", *settings)) == 0
     assert ("no native support" in capsys.readouterr().err) is not has_bfloat16_units(torch.device("cpu"))
-    assert run(["train", "--name", "small", "--resume", "--json"]) == 0
-    assert (found := document(capsys))["tokens"] == 1536 and found["status"] == "finished"
+    found = document(capsys, "train", "--name", "small", "--resume")
+    assert (found["tokens"], found["status"]) == (1536, "finished")
     assert run(["train", "--name", "small", "--resume", "--data-seed", "3"]) == 0, "the default, written out"
     config = Run.load("small", workspace / "data").config
     assert (config.seed, config.language_model_dtype) == (3, "bfloat16")
     for flag, value, name in (("--seed", "4", "seed"), ("--dtype", "float32", "language_model_dtype")):
-        assert run(["train", "--name", "small", "--resume", flag, value]) == 2
-        assert f"started with another {name}" in capsys.readouterr().err
+        assert f"started with another {name}" in rejected(capsys, "train", "--name", "small", "--resume", flag, value)
 
 
 def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Capture) -> None:
@@ -53,8 +52,7 @@ def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Cap
     Path("fit.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
     for file in ("fit.json", "fit.toml"):
         name = Path(file).suffix[1:]
-        assert run(["train", "--config", file, "--layer", "1", "--name", name, "--json"]) == 0
-        assert document(capsys)["run"] == name
+        assert document(capsys, "train", "--config", file, "--layer", "1", "--name", name)["run"] == name
         config = Run.load(name, workspace / "data").config
         assert (config.layer, config.k, config.optimizer.learning_rate) == (1, 3, 0.02)
 
@@ -77,21 +75,18 @@ def words(workspace: Path) -> list[str]:
 
 
 def test_a_plan_is_a_dry_run(words: list[str], capsys: Capture) -> None:
-    assert run([*words, "--plan", "--json", "--processes", "2"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = document(capsys, *words, "--plan", "--processes", "2")
     assert (found["tokens"], found["processes"], found["refusal"]) == (1536, 2, None)
     assert found["layers"][0]["num_experts"] == 40
     assert sum(found["memory"].values()) == found["memory_total"]
-    assert run([*words, "--plan"]) == 0
-    said = capsys.readouterr().out
+    said = output(capsys, *words, "--plan")
     assert "N 40, K 4" in said
     assert "tokens/s" in said
     assert not Path("new").exists()
 
 
 def test_a_plan_for_another_machine_ends_in_a_command(words: list[str], capsys: Capture) -> None:
-    assert run([*words, "--plan", "--device", "h100", "--processes=4", "--nodes", "2", "--k", "8"]) == 0
-    said = capsys.readouterr().out
+    said = output(capsys, *words, "--plan", "--device", "h100", "--processes=4", "--nodes", "2", "--k", "8")
     assert "averaging gradients" in said
     recommended = said.splitlines()[-1].partition("  ")[2].partition("  ")[2]
     assert "torchrun --nproc-per-node 2 -m mxd train" in recommended, "two runs"
@@ -139,8 +134,7 @@ def test_a_plan_rejects_what_training_does(
     more = [] if config or files else ["--method", "molt", "--init", "examples"]
     said = []
     for plan in (["--plan"], []):
-        assert run([*words, *more, *plan]) == 2
-        said.append(capsys.readouterr().err)
+        said.append(rejected(capsys, *words, *more, *plan))
     assert message in said[0]
     assert said[0] == said[1].splitlines(keepends=True)[-1]
     assert not Path("new/runs").exists()
@@ -148,8 +142,8 @@ def test_a_plan_rejects_what_training_does(
 
 def test_methods_that_need_whole_steps_need_one_process(words: list[str], capsys: Capture) -> None:
     method: Any = "batch-topk-mxd"
-    assert run([*words, "--method", method, "--plan", "--processes", "2"]) == 2
-    assert f"A {method} needs a single process" in capsys.readouterr().err
+    said = rejected(capsys, *words, "--method", method, "--plan", "--processes", "2")
+    assert f"A {method} needs a single process" in said
     text = TextConfig(dataset="text.jsonl", context_length=16)
     config = TrainConfig(name="r", language_model="lm", layer=1, text=text, tokens=1536, method=method, k=4)
     with pytest.raises(UserError, match=f"A {method} needs a single process"):
@@ -166,24 +160,19 @@ def test_a_frontier_in_one_pass(workspace: Path, capsys: Capture) -> None:
     words = sweep_words(
         "--layer", "1", "--k", "2,4", "--method", "mxd,transcoder", "--num-experts", "40", "--name", "f-{method}"
     )
-    assert run([*words, "--json"]) == 0
-    found = document(capsys)
+    found = document(capsys, *words)
     names = ["f-mxd-k2", "f-mxd-k4", "f-transcoder-k2", "f-transcoder-k4"]
     assert [result["run"] for result in found] == names
     assert run_names(workspace / "data") == names
-    assert run(words) == 2
-    assert "Run 'f-mxd-k2' already exists" in capsys.readouterr().err
-    assert run([*words, "--resume", "--json"]) == 0
-    assert document(capsys)[0]["normalized_mse"] == found[0]["normalized_mse"]
-    assert run(["train", "--name", "f-mxd-k4", "--resume", "--json"]) == 0
-    assert document(capsys)["run"] == "f-mxd-k4"
+    assert "Run 'f-mxd-k2' already exists" in rejected(capsys, *words)
+    assert document(capsys, *words, "--resume")[0]["normalized_mse"] == found[0]["normalized_mse"]
+    assert document(capsys, "train", "--name", "f-mxd-k4", "--resume")["run"] == "f-mxd-k4"
 
 
 def test_layers_seeds_and_sizes(workspace: Path, capsys: Capture) -> None:
     settings = {"layer": [0, 2], "seed": [5, 6], "k": 4, "num-experts": ["40", "auto"], "learning-rate": 0.02}
     Path("fit.json").write_text(json.dumps(settings))  # one value or several
-    assert run(sweep_words("--config", "fit.json", "--json")) == 0
-    names = {result["run"] for result in document(capsys)}
+    names = {result["run"] for result in document(capsys, *sweep_words("--config", "fit.json"))}
     assert len(names) == 8
     assert {"lm-l0-k4-n40-s5", "lm-l2-k4-nauto-s6"} <= names
     config = Run.load("lm-l2-k4-n40-s6", workspace / "data").config
@@ -203,14 +192,6 @@ def trained_runs(folder: Path, runs: dict[str, tuple[int, Path]]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data folder with runs of layers 0 and 1, and one of another language model."""
-    folder = tmp_path_factory.mktemp("finetune")
-    here, other = (saved_language_model(folder / name) for name in ("language-model", "other"))
-    return trained_runs(folder, {"a": (0, here), "b": (1, here), "c": (2, other)})
-
-
-@pytest.fixture(scope="module")
 def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data folder with runs of layers 0 and 1, and passages to protect."""
     folder = tmp_path_factory.mktemp("protect")
@@ -219,28 +200,28 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained_runs(folder, {"a": (0, here), "b": (1, here)})
 
 
-def test_new_runs_are_written_and_resumed_with_their_settings(place: Path, capsys: Capture) -> None:
-    def finetune(line: str) -> int:
-        return run(["finetune", *line.split(), "--data", str(place), "--device", "cpu"])
+def test_new_runs_are_written_and_resumed_with_their_settings(tmp_path: Path, capsys: Capture) -> None:
+    language_model = saved_language_model(tmp_path / "language-model")
+    place = trained_runs(tmp_path, {"a": (0, language_model), "b": (1, language_model)})
 
-    text = f"--dataset {place.parent / 'text.jsonl'} --tokens 256"
+    def finetune(line: str) -> list[str]:
+        return ["finetune", *line.split(), "--data", str(place), "--device", "cpu"]
+
+    text = f"--dataset {tmp_path / 'text.jsonl'} --tokens 256"
     settings = f"{text} --batch-tokens 64 --learning-rate 1e-3"
-    assert finetune(f"a b {settings} --json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = document(capsys, *finetune(f"a b {settings}"))
     assert [one["run"] for one in found["runs"]] == ["a-whole", "b-whole"]
     assert found["kl_first"] > 0
     made = Run.load("b-whole", place).config
     assert (made.parents, made.tokens, made.optimizer.learning_rate) == (("b", "a"), 256, 1e-3)
     assert made.text.context_length == 16
-    assert finetune("a b --resume") == 0
-    assert "b-whole: 256 tokens" in capsys.readouterr().out
+    assert "b-whole: 256 tokens" in output(capsys, *finetune("a b --resume"))
     for line, sentence in (
         (f"a b {settings}", "Run 'a-whole' already exists."),
         ("a b", "Missing --dataset and --tokens."),
         (f"a nobody {text}", "Unknown run 'nobody'."),
     ):
-        assert finetune(line) == 2
-        said = capsys.readouterr().err
+        said = rejected(capsys, *finetune(line))
         assert sentence in said
         assert len(said.splitlines()) == 1
 
@@ -254,9 +235,8 @@ def test_experimental_runs_are_trained_and_resumed_in_the_lab_alone(workspace: P
     assert run(["lab", "train", "--name", "a-mxd", "--resume"]) == 0
     ranks = [Run.load(f"a-{method}", workspace / "data").config.rank for method in ("low-rank-mxd", "mxd")]
     assert ranks == [3, None]
-    capsys.readouterr()
-    assert run(["train", "--name", "a-mxd", "--resume"]) == 2
-    assert "Run 'a-mxd' has experimental settings. Use 'mxd lab train'." in capsys.readouterr().err
+    said = rejected(capsys, "train", "--name", "a-mxd", "--resume")
+    assert "Run 'a-mxd' has experimental settings. Use 'mxd lab train'." in said
 
 
 SHORT = "--tokens 1024 --batch-tokens 64 --learning-rate 0.003 --max-added-loss 5 --attack-steps 1"
@@ -269,13 +249,11 @@ def protect_words(private: Path, line: str, passages: str = "passages.txt") -> l
 
 
 def test_private_runs_are_written_and_measured(private: Path, capsys: Capture) -> None:
-    assert run(protect_words(private, "b a --steps 3 --json")) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = document(capsys, *protect_words(private, "b a --steps 3"))
     assert found["runs"] == ["a-private", "b-private"]
     assert found["protected"]["after"]["entropy"] > found["protected"]["before"]["entropy"]
     assert Run.load("b-private", private).config.parents == ("b", "a")
-    assert run(protect_words(private, "a --steps 3")) == 2
-    assert "Run 'a-private' already exists." in capsys.readouterr().err
+    assert "Run 'a-private' already exists." in rejected(capsys, *protect_words(private, "a --steps 3"))
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ WRITING = {"label_expert", "note_on_expert", "save_session"}
 
 @pytest.fixture
 def data(fitted: World, tmp_path: Path) -> Path:
-    shutil.copytree(fitted.data, tmp_path / "data")
-    return tmp_path / "data"
+    return shutil.copytree(fitted.data, tmp_path / "data")
 
 
 def with_client_in_memory(work: Callable[[Client], Awaitable[None]], data: Path) -> None:
