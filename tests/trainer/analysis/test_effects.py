@@ -219,14 +219,10 @@ def test_largest_and_smallest_scalings(maps: World) -> None:
     assert decomposed.largest_scalings[0].scaling < 0 < SMALL_SCALING < 1 < decomposed.largest_scalings[0].relative
     assert decomposed.smallest_scalings[0] == OutputDimension(2, 0.0, 0.0)
     assert decomposed.small_scaling_share == pytest.approx(1 / layer.config.output_width)
-
-
-def test_a_zero_expert_has_no_direction(maps: World) -> None:
-    run, layer = mxd(maps)
     with torch.no_grad():
         layer.scaling_NO[EXPERT] = 0
-    decomposed = expert_map(maps.language_model, run, EXPERT)
-    assert (decomposed.stable_rank, decomposed.directions, decomposed.small_scaling_share) == (0, (), 1)
+    nothing = expert_map(maps.language_model, run, EXPERT)
+    assert (nothing.stable_rank, nothing.directions, nothing.small_scaling_share) == (0, (), 1)
 
 
 def test_other_methods(maps: World) -> None:
@@ -358,25 +354,32 @@ def test_predicted_change_follows_the_log_odds(world: World) -> None:
         assert expert.predicted == pytest.approx(expected, rel=1e-5)
 
 
-def test_prices_equal_the_divergence_on_unrelated_text(world: World) -> None:
-    language_model, runs = world.language_model, runs_of(world)
-    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED)
-    group = (Edit(run="early", expert=3, mode="add", strength=0.5), Edit(run="late", expert=7, mode="add", strength=2))
-    total, tokens = 0.0, 0
+GROUP = (Edit(run="early", expert=3, mode="add", strength=0.5), Edit(run="late", expert=7, mode="add", strength=2))
+
+
+def price_of(language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit]) -> tuple[float, float]:
+    """KL divergence from the original model, and increase of the loss, per token of the unrelated texts."""
+    kl, loss, tokens = 0.0, 0.0, 0
     for text in UNRELATED:
-        ids = prompt_ids(language_model, text)[:-1]
-        original_TV, steered_TV = (hooked(language_model, runs, edits, ids) for edits in ((), group))
-        total += float((original_TV.exp() * (original_TV - steered_TV)).sum())
-        tokens += len(ids)
+        ids = prompt_ids(language_model, text)
+        original_TV, edited_TV = (hooked(language_model, runs, each, ids[:-1]) for each in ((), edits))
+        kl += float((original_TV.exp() * (original_TV - edited_TV)).sum())
+        loss += sum(float(original_TV[at, token] - edited_TV[at, token]) for at, token in enumerate(ids[1:]))
+        tokens += len(ids) - 1
+    return kl / tokens, loss / tokens
+
+
+def test_prices_equal_the_divergence_on_unrelated_text(world: World) -> None:
+    language_model, runs, group = world.language_model, runs_of(world), GROUP
+    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED)
     (effect,) = measure(language_model, runs, config, [group])
-    assert effect.price == pytest.approx(total / tokens, rel=1e-3)
+    assert effect.price == pytest.approx(price_of(language_model, runs, group)[0], rel=1e-3)
     before, after = (wish_of(language_model, runs, edits, config) for edits in ((), group))
     assert effect.change == pytest.approx(after - before, abs=1e-4)
     assert effect.random_price > 0
     runs.reverse()
-    late = Edit(run="late", expert=7, mode="add", strength=2)
-    unnamed = late.model_copy(update={"run": None})
-    named, first = measure(language_model, runs, config, [(late,), (unnamed,)])
+    late = group[1]
+    named, first = measure(language_model, runs, config, [(late,), (late.model_copy(update={"run": None}),)])
     assert first.change == named.change, "an edit without a run is one of the first"
 
 
@@ -444,24 +447,15 @@ def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, m
     )
     monkeypatch.setattr(edit_price_module, "ability_items", lambda: items)
     monkeypatch.setattr(edit_price_module, "UNRELATED", UNRELATED)
-    group = (Edit(expert=3, mode="add", strength=0.5), Edit(run="late", expert=7, mode="add", strength=2))
-    price = edit_price(language_model, runs, group)
-    named = tuple(edit.model_copy(update={"run": edit.run or "early"}) for edit in group)
-    kl, losses, tokens = 0.0, [0.0, 0.0], 0
-    for text in UNRELATED:
-        ids = prompt_ids(language_model, text)
-        both = [hooked(language_model, runs, edits, ids[:-1]) for edits in ((), named)]
-        kl += float((both[0].exp() * (both[0] - both[1])).sum())
-        tokens += len(ids) - 1
-        for side, log_p_TV in enumerate(both):
-            losses[side] -= sum(float(log_p_TV[place, token]) for place, token in enumerate(ids[1:]))
-    assert price.edits.kl == pytest.approx(kl / tokens, rel=1e-3)
-    assert price.edits.loss_increase == pytest.approx((losses[1] - losses[0]) / tokens, abs=1e-5)
+    price = edit_price(language_model, runs, (GROUP[0].model_copy(update={"run": None}), GROUP[1]))
+    kl, loss_increase = price_of(language_model, runs, GROUP)
+    assert price.edits.kl == pytest.approx(kl, rel=1e-3)
+    assert price.edits.loss_increase == pytest.approx(loss_increase, abs=1e-5)
     assert price.random.kl > 0 and price.items == 3
     assert 0 < price.edits.kl_error < price.edits.kl and price.edits.loss_error > 0
 
     outcomes: list[list[float]] = []
-    for ability, edits in ((price.original_ability, ()), (price.ability, named)):
+    for ability, edits in ((price.original_ability, ()), (price.ability, GROUP)):
         solved = {}
         for item in items:
             right, wrong = (
@@ -495,13 +489,7 @@ def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
 @pytest.mark.parametrize(
     ("kl", "ability", "of_random", "costly", "verdict"),
     [
-        (
-            0.3,
-            0.85,
-            0.89,
-            True,
-            "Costly: changes other text 3.0 × as much as random experts, and loses 4.0 ± 2.0 points more of ability.",
-        ),
+        (0.3, 0.85, 0.89, True, "3.0 × as much as random experts, and loses 4.0 ± 2.0 points more of ability."),
         (0.12, 0.89, 0.9, False, "Changes other text about as much as random experts, without a clearly larger loss"),
         (0.15, 0.9, 0.9, False, "Changes other text 1.5 × as much as random experts, without"),
         (0.2, 0.9, 0.9, True, "Costly: changes other text 2.0 ×"),
@@ -515,7 +503,7 @@ def test_a_price_has_a_verdict(kl: float, ability: float, of_random: float, cost
     own, random = (PriceOnText(each, 0.1, 0.02, 0.02) for each in (kl, 0.1))
     price = EditPrice(own, random, 200, before, after, by_random, 0.01)
     assert price.is_costly == costly
-    assert price.verdict.startswith(verdict)
+    assert verdict in price.verdict
     sent = TypeAdapter(EditPrice).dump_python(price, mode="json")
     assert sent["verdict"] == price.verdict
     assert TypeAdapter(EditPrice).validate_python(sent) == price  # a page saves it with a session

@@ -65,18 +65,24 @@ def test_rows_round_trip(
     assert list(read_documents(path, "text")) == rows
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.TXT", "a.txt.gz", "a.txt.zst"])
-def test_a_plain_file_is_a_document(tmp_path: Path, name: str) -> None:
-    content = "Zeile eins\n\nZeile zwei: größer, 日本語 🦊\n"
-    assert list(read_documents(compress(tmp_path / name, content.encode()), "text")) == [content]
+PLAIN = "Zeile eins\n\nZeile zwei: größer, 日本語 🦊\n"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def test_line_ends_and_byte_order_marks_are_normalised(tmp_path: Path) -> None:
-    assert list(read_documents(compress(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n"), "text")) == ["one\ntwo\n"]
-    assert list(read_documents(compress(tmp_path / "a.csv", b"\xef\xbb\xbftext\r\none\r\n"), "text")) == ["one"]
-    assert list(read_documents(compress(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"text": "one"}\r\n\r\n'), "text")) == [
-        "one"
-    ]
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        *((name, PLAIN.encode(), [PLAIN]) for name in ("a.txt", "a.TXT", "a.txt.gz", "a.txt.zst")),
+        ("a.txt", BYTE_ORDER_MARK + b"one\r\ntwo\r\n", ["one\ntwo\n"]),
+        ("a.csv", BYTE_ORDER_MARK + b"text\r\none\r\n", ["one"]),
+        ("a.jsonl", BYTE_ORDER_MARK + b'{"text": "one"}\r\n\r\n', ["one"]),
+        ("a.jsonl", b'{"text": null}\n\n{"text": "one"}', ["", "one"]),
+        ("a.csv", b"id,text\n1\n\n2,one\n", ["one"]),
+        ("a.jsonl", rb'{"text": "a \ud83d b \ud83e\udd8a"}', ["a \ufffd b 🦊"]),  # a lone surrogate is replaced
+    ],
+)
+def test_documents_of_a_file(tmp_path: Path, name: str, content: bytes, expected: list[str]) -> None:
+    assert list(read_documents(compress(tmp_path / name, content), "text")) == expected
 
 
 def test_a_long_plain_file_is_split_at_a_line_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,19 +103,9 @@ def test_a_long_line_is_split_between_characters(tmp_path: Path, monkeypatch: py
     assert len(found) > 10
 
 
-def test_missing_values_are_empty_documents(tmp_path: Path) -> None:
-    path = compress(tmp_path / "a.jsonl", b'{"text": null}\n\n{"text": "one"}')
-    assert list(read_documents(path, "text")) == ["", "one"]
-    parquet = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": pa.array([None, "one"], pa.large_string())}), parquet)
-    assert list(read_documents(parquet, "text")) == ["", "one"]
-    short_rows = compress(tmp_path / "a.csv", b"id,text\n1\n\n2,one\n")
-    assert list(read_documents(short_rows, "text")) == ["one"]
-
-
-def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
-    path = compress(tmp_path / "a.jsonl", rb'{"text": "a \ud83d b \ud83e\udd8a"}')
-    assert list(read_documents(path, "text")) == ["a \ufffd b 🦊"]
+def test_missing_values_of_a_parquet_file_are_empty_documents(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([None, "one"], pa.large_string())}), tmp_path / "a.parquet")
+    assert list(read_documents(tmp_path / "a.parquet", "text")) == ["", "one"]
 
 
 def test_a_missing_column_lists_the_columns(tmp_path: Path) -> None:

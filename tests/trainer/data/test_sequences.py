@@ -43,9 +43,8 @@ def write_jsonl(path: Path, rows: list[str]) -> Path:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> TextConfig:
-    return TextConfig(
-        dataset=str(write_jsonl(tmp_path / "rows.jsonl", [f"document {number}" for number in range(300)]))
-    )
+    path = write_jsonl(tmp_path / "rows.jsonl", [f"document {number}" for number in range(300)])
+    return TextConfig(dataset=str(path))
 
 
 @pytest.fixture
@@ -86,6 +85,7 @@ def test_shuffling_is_a_deterministic_permutation(rows: TextConfig) -> None:
     assert shuffled != plain
     assert shuffled != list(documents(rows, "shuffled", seed=2))
     assert sorted(shuffled) == sorted(plain)
+    assert list(documents(rows, "sampled", seed=1)) == plain, "a small text is sampled as it is"
 
 
 @given(st.lists(st.text(min_size=1, max_size=9)), st.integers(1, 5), st.integers(1, 20), st.integers(0, 9))
@@ -173,10 +173,6 @@ def test_passes_yield_every_document_once_and_hold_few(items: list[str], most: i
     assert len(passes) <= 60
 
 
-def test_a_small_text_is_sampled_as_it_is(rows: TextConfig) -> None:
-    assert list(documents(rows, "sampled", seed=1)) == list(documents(rows))
-
-
 def test_a_long_plain_text_is_divided_at_its_lines(
     large: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,21 +208,6 @@ def test_a_damaged_line_of_a_large_file_is_named(large: list[str], tmp_path: Pat
 def test_a_missing_path_is_named(name: str) -> None:
     with pytest.raises(NotFoundError, match="no file or folder"):
         documents(TextConfig(dataset=name))
-
-
-def test_unsupported_files_are_named(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(b"%PDF")
-    with pytest.raises(UserError, match=r"Unsupported file: .*a\.pdf\. Give a \.txt"):
-        documents(TextConfig(dataset=str(tmp_path / "a.pdf")))
-    with pytest.raises(UserError, match=r"holds no \.txt"):
-        documents(TextConfig(dataset=str(tmp_path)))
-
-
-def test_no_documents_at_all_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(" \n")
-    assert "holds no documents" in failure(TextConfig(dataset=str(tmp_path / "a.txt")))
-    (tmp_path / "b.txt").touch()
-    assert "holds no documents" in failure(TextConfig(dataset=str(tmp_path)))
 
 
 def test_the_shards_of_a_dataset_are_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,9 +297,17 @@ def test_patterns_of_paths_and_urls(bucket: str, folder: Path) -> None:
         ("memory://nothing/here", "There is no file at memory://nothing/here"),
         ("nowhere-3://bucket/text.jsonl", "Cannot read nowhere-3://bucket/text.jsonl: Protocol not known"),
         ("missing/*.jsonl", "No .txt, .jsonl, .csv or .parquet file matches 'missing/*.jsonl'"),
+        ("other/a.pdf", "Unsupported file: other/a.pdf. Give a .txt"),
+        ("other", "holds no .txt"),
+        ("blank/a.txt", "holds no documents"),
+        ("blank", "holds no documents"),
     ],
 )
-def test_places_that_cannot_be_read(dataset: str, message: str) -> None:
+def test_places_without_documents(dataset: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in {"other/a.pdf": "%PDF", "blank/a.txt": " \n", "blank/b.txt": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
     assert message in failure(TextConfig(dataset=dataset))
 
 
@@ -327,8 +316,7 @@ CONTEXT = 8
 
 
 def write(path: Path, rows: list[str]) -> TextConfig:
-    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    return TextConfig(dataset=str(path), context_length=CONTEXT)
+    return TextConfig(dataset=str(write_jsonl(path, rows)), context_length=CONTEXT)
 
 
 def token_ids(tokenizer: PreTrainedTokenizerFast, rows: Iterable[Document]) -> list[int]:
@@ -433,8 +421,9 @@ def test_each_repetition_has_another_order(tmp_path: Path) -> None:
     plain = np.concatenate(list(sequences(config, TOKENIZER, tokens, 0, "as-is"))).tolist()
     assert plain == (token_ids(TOKENIZER, rows) * 3)[:tokens]
     shuffled = np.concatenate(list(sequences(config, TOKENIZER, tokens, 0, "shuffled"))).tolist()
-    assert sorted(shuffled[:once]) == sorted(shuffled[once : 2 * once]) == sorted(plain[:once])
-    assert len({tuple(shuffled[:once]), tuple(shuffled[once : 2 * once]), tuple(plain[:once])}) == 3
+    passes = [shuffled[:once], shuffled[once : 2 * once], plain[:once]]
+    assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
+    assert len(set(map(tuple, passes))) == 3
     assert collected(config, tokens, order="shuffled", skip=9) == np.reshape(shuffled, (-1, CONTEXT))[9:].tolist()
 
 
@@ -482,4 +471,4 @@ def test_other_values_in_a_column_are_errors(tmp_path: Path, value: object) -> N
     path = tmp_path / "values.jsonl"
     path.write_text(json.dumps({"text": value}) + "\n")
     with pytest.raises(UserError, match="not text or lists of token ids"):
-        list(sequences(TextConfig(dataset=str(path), context_length=8), TOKENIZER, 8, 0, "as-is"))
+        collected(TextConfig(dataset=str(path), context_length=8), 8)

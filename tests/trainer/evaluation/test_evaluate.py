@@ -118,6 +118,11 @@ def test_losses_equal_those_of_whole_forward_passes(trained: World, name: str) -
     assert set(result.continuations) == {"1", "2", "4", "8", "16", "32"}
 
 
+def check_same_losses(result: Evaluation, expected: Evaluation) -> None:
+    for name in ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen", "kl"):
+        assert getattr(result, name) == pytest.approx(getattr(expected, name), rel=1e-4, abs=1e-6)
+
+
 def test_a_second_run_of_a_layer_reuses_residuals_and_baselines(
     trained: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,8 +132,7 @@ def test_a_second_run_of_a_layer_reuses_residuals_and_baselines(
     monkeypatch.setattr(residuals, "residual_at", lambda *_: pytest.fail("computed again"))
     shared = evaluate(evaluator, Run.load("skip-transcoder", trained.data), seen_text=True).result
     assert isinstance(shared, Evaluation)
-    for name in ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen", "kl"):
-        assert getattr(shared, name) == pytest.approx(getattr(alone, name), rel=1e-4, abs=1e-6)
+    check_same_losses(shared, alone)
     assert shared.agreement == alone.agreement
 
 
@@ -137,9 +141,7 @@ def test_sequences_in_one_forward_pass_do_not_change_the_losses(
 ) -> None:
     one_by_one = evaluate_run(trained, "mxd")
     monkeypatch.setattr(evaluate_module, "_sequences_per_pass", lambda *_: 3)
-    together = evaluate_run(trained, "mxd")
-    for name in ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen", "kl"):
-        assert getattr(together, name) == pytest.approx(getattr(one_by_one, name), rel=1e-4, abs=1e-6)
+    check_same_losses(evaluate_run(trained, "mxd"), one_by_one)
 
 
 def test_a_collapsed_layer_raises_alarms(trained: World) -> None:
@@ -149,13 +151,11 @@ def test_a_collapsed_layer_raises_alarms(trained: World) -> None:
     assert result.normalized_mse < 1e-9
     assert result.agreement == 1
     assert set(result.continuations.values()) == {1.0}
-    assert result.routing_share == pytest.approx(0, abs=1e-3)
-    assert result.strict_routing_share == pytest.approx(0, abs=1e-3)
-    assert (result.shared_expert.experts, result.shared_expert.always_on) == ((0,), 1)
-    assert result.shared_expert.coefficient_share == pytest.approx(1)
-    assert result.shared_expert.loss_increase_only == pytest.approx(0, abs=1e-5)
-    assert result.health.mixing_variation == pytest.approx(0, abs=1e-3)
-    assert result.health.load.effective_experts == pytest.approx(1)
+    shared, health = result.shared_expert, result.health
+    zeros = (result.routing_share, result.strict_routing_share, health.mixing_variation, shared.loss_increase_only)
+    assert zeros == pytest.approx((0, 0, 0, 0), abs=1e-3)
+    assert (shared.experts, shared.always_on, shared.coefficient_share) == ((0,), 1, pytest.approx(1))
+    assert health.load.effective_experts == pytest.approx(1)
     alarms = [warning.text for warning in result.warnings if warning.level == "alarm"]
     assert any("routing does nothing" in text for text in alarms)
     assert any("Expert 0 is active on nearly every token" in text for text in alarms)
@@ -333,6 +333,8 @@ def steering_vectors(activation: float, length: float = 0.0) -> SteeringVectors:
 
 
 def test_effects_grow_with_strength(world: World, run: Run) -> None:
+    with pytest.raises(UserError, match="mxd ablate small"):
+        evaluate_steering(run, CONFIG, world.language_model, world.database)
     build_ablations(run, AblationConfig(), world.language_model, world.database)
     results = evaluate_steering(run, CONFIG, world.language_model, world.database)
     assert len(world.rows(SteeringStrengthRecord)) == len(results) == 3 * (1 + 3 * 2)
@@ -369,11 +371,6 @@ def test_without_steering_texts_and_losses_are_the_original_models(world: World,
 def test_self_similarity_is_one_for_the_same_words_and_zero_for_others() -> None:
     assert self_similarity(torch.tensor([[1, 2, 3], [3, 2, 1]])) == pytest.approx(1)
     assert self_similarity(torch.tensor([[1, 2, 3], [4, 5, 6]])) == pytest.approx(0)
-
-
-def test_missing_ablation_data_is_an_error(world: World, run: Run) -> None:
-    with pytest.raises(UserError, match="mxd ablate small"):
-        evaluate_steering(run, CONFIG, world.language_model, world.database)
 
 
 SEQUENCES, LENGTH = 6, 20

@@ -48,13 +48,12 @@ from mxd.trainer.experimental.training import (
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers import variants
-from mxd.trainer.layers.variants import Transcoder, build_layer, load_layer
+from mxd.trainer.layers.variants import Transcoder, build_layer
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.storage.run_sets import names_of
 from mxd.trainer.training.finetune import new_run_configs
 from mxd.trainer.training.initialization import loss_weights
-from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.runs import (
     World,
@@ -80,6 +79,11 @@ def experimental_config(world: World, name: str = "small", **changes: Any) -> Ex
     return ExperimentalTrainConfig.model_validate({**config, "experimental": settings})
 
 
+def sample_of(world: World, config: TrainConfig) -> MlpActivations:
+    """Activations that starting values are computed from."""
+    return next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))).captured[config.layer]
+
+
 def train(world: World, config: ExperimentalTrainConfig, callbacks: Callbacks = NO_CALLBACKS) -> Run:
     train_experimental([config], world.data, world.database, world.language_model, resume="if-any", callbacks=callbacks)
     return Run.load(config.name, world.data)
@@ -93,15 +97,14 @@ def test_a_method_of_another_module_is_trained_and_read(world: World, monkeypatc
     registered.register_method("foreign", MethodTraits("a method of another package", has_top_k=False))
     variants.register_layers("foreign", Transcoder)
     assert "foreign" in methods("core")
-    train_layers([world.config(method="foreign", init="random")], world.data, world.database, world.language_model)
-    assert isinstance(Run.load("small", world.data).layer, Transcoder)
-    assert Run.load("small", world.data).config.method == "foreign"
+    run = world.train(method="foreign", init="random")
+    assert isinstance(run.layer, Transcoder)
+    assert run.config.method == "foreign"
 
 
 def hidden_trainer(world: World, weight: float) -> tuple[ExperimentalLayerTrainer, MlpActivations]:
     config = experimental_config(world, method="hidden-mxd", constant_weight=weight)
-    buffers = LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))
-    sample = next(buffers).captured[config.layer]
+    sample = sample_of(world, config)
     return ExperimentalLayerTrainer.create(config, world.language_model, 40, sample=sample), sample
 
 
@@ -140,8 +143,8 @@ FROZEN = {"gate": {"gate.weight", "gate.bias"}, "table": {"scaling_NO"}}
 @pytest.mark.parametrize("init", ["examples", "random"])
 def test_frozen_parameters_keep_every_bit_and_the_others_are_trained(world: World, freeze: str, init: str) -> None:
     config = experimental_config(world, freeze=freeze, init=init)
-    sample = next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))).captured[1]
-    first = ExperimentalLayerTrainer.create(config, world.language_model, 24, sample=sample).layer.state_dict()
+    start = ExperimentalLayerTrainer.create(config, world.language_model, 24, sample=sample_of(world, config))
+    first = start.layer.state_dict()
     last = train(world, config).layer.state_dict()
     frozen = FROZEN["gate"] | FROZEN["table"] if freeze == "both" else FROZEN[freeze]
     assert {name for name, value in first.items() if torch.equal(value, last[name])} == frozen
@@ -229,11 +232,6 @@ def test_a_centred_layer_at_its_centre_outputs_only_the_bias() -> None:
     torch.testing.assert_close(layer.decode_mixed(layer.dense_output(x_TI), centre_TH), layer.output_bias.expand(7, -1))
 
 
-def test_a_rank_is_required() -> None:
-    with pytest.raises(UserError, match="needs a rank"):
-        build_layer(layer_config("low-rank-mxd", rank=None))
-
-
 @pytest.mark.parametrize(
     ("method", "rank"), [("low-rank-mxd", 4), ("tensor-ring-mxd", 2), ("autoencoder", None), ("molt", 8)]
 )
@@ -241,6 +239,9 @@ def test_training_and_saving(world: World, method: Method, rank: int | None) -> 
     layer = world.train(method=method, num_experts=None).layer
     assert (layer.method, layer.config.k, layer.config.rank) == (method, 4, rank)
     assert not isinstance(layer, TensorRingMxD) or layer.side == rank
+    if rank:
+        with pytest.raises(UserError, match="needs a rank"):
+            build_layer(layer_config(method, rank=None))
 
 
 @pytest.mark.parametrize("mixing", ["paper", "centred"])
@@ -275,8 +276,6 @@ def test_combined_gradients_do_not_conflict(seed: int) -> None:
     else:
         assert combined @ a >= -1e-4
         assert combined @ b >= -1e-4
-        opposed = a - (a @ b) / (b @ b) * b
-        assert abs(opposed @ b) < 1e-4
 
 
 FOX = "the red fox ran and the old dog sat very very still and sang"
@@ -360,9 +359,6 @@ def trained(shared: World) -> World:
     return world
 
 
-Outcome = tuple[ReplacementModel, dict[str, Any]]
-
-
 def config(**changes: Any) -> ProtectConfig:
     settings = {"steps": 8, "learning_rate": 0.01, "batch_tokens": 64, "check_every": 2, "attack_steps": 2}
     return ProtectConfig.model_validate({"max_added_loss": 5.0} | settings | changes)
@@ -374,7 +370,7 @@ def protected(
     runs: Sequence[str] = ("one",),
     pattern: str = "{run}-private",
     callbacks: Callbacks = NO_CALLBACKS,
-) -> Outcome:
+) -> tuple[ReplacementModel, dict[str, Any]]:
     loaded = [Run.load(name, world.data) for name in runs]
     names = names_of(loaded, pattern)
     others = sequences(world.text, world.language_model.tokenizer, 1024, 0, "as-is")
@@ -382,23 +378,13 @@ def protected(
     return protect(world.language_model, loaded, names, PASSAGES, text, settings, callbacks=callbacks)
 
 
-def write(world: World, outcome: Outcome, settings: ProtectConfig) -> None:
-    runs = [Run.load(name, world.data) for name in outcome[1]["parents"]]
-    write_outcome(runs, *outcome, settings, world.data, world.database)
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_layer(folder).state_dict()
-
-
 def test_only_c_and_the_gate_are_trained_and_the_centre_follows(trained: World) -> None:
     files = {path: path.read_bytes() for path in runs_folder(trained.data).glob("*/*.*") if path.is_file()}
     original = {name: value.clone() for name, value in trained.language_model.module.state_dict().items()}
-    settings = config()
-    outcome = protected(trained, settings)
-    _, result = outcome
-    write(trained, outcome, settings)
-    before, after = (weights(runs_folder(trained.data) / name) for name in ("one", "one-private"))
+    settings, runs = config(), [Run.load("one", trained.data)]
+    model, result = protected(trained, settings)
+    write_outcome(runs, model, result, settings, trained.data, trained.database)
+    before, after = (trained.weights(name) for name in ("one", "one-private"))
     assert {name for name in before if not torch.equal(before[name], after[name])} == MOVED
     now = trained.language_model.module.state_dict()
     assert all(torch.equal(value, now[name]) for name, value in original.items())
@@ -416,7 +402,7 @@ def test_only_c_and_the_gate_are_trained_and_the_centre_follows(trained: World) 
     written = "".join(path.read_text() for path in new_run.folder.glob("*.json"))
     assert not any(passage.text in written for passage in PASSAGES)
     with pytest.raises(UserError, match="Run 'one-private' already exists"):
-        write(trained, outcome, settings)
+        write_outcome(runs, model, result, settings, trained.data, trained.database)
 
 
 def test_the_best_step_of_several_layers_is_the_least_confident_within_the_loss_limit(trained: World) -> None:

@@ -1,12 +1,13 @@
 """Steering equals a reference that evaluates each condition token by token: alone, in batches and in sweeps."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -67,12 +68,14 @@ def steered(language_model: LanguageModel, run: Run, **settings: Any) -> list[An
     return list(steer(language_model, run, SteeringConfig(prompt=PROMPT, sampling=sampling, **settings)))
 
 
-def ids_of(steps: list[Any], arm: str) -> list[int]:
-    return [step.id for step in steps if isinstance(step, TokenEvent) and step.variant == arm]
+def written(steps: Iterable[object], variant: Variant | None = None, sample: int | None = None) -> list[TokenEvent]:
+    """New tokens, of one variant or of both, and of one sample or of all."""
+    events = [step for step in steps if isinstance(step, TokenEvent)]
+    return [it for it in events if variant in (None, it.variant) and sample in (None, it.sample)]
 
 
-def divergences(steps: list[Any], arm: str) -> list[float]:
-    return [step.kl for step in steps if isinstance(step, TokenEvent) and step.variant == arm]
+def divergences(steps: Iterable[object], variant: Variant = "baseline") -> list[float]:
+    return [token.kl for token in written(steps, variant)]
 
 
 def plain_generation(language_model: LanguageModel, sampling: Sampling) -> list[int]:
@@ -96,16 +99,16 @@ def test_without_effective_edits_both_variants_equal_the_original_model(
     language_model = tiny_language_model(family)
     steps = steered(language_model, run_of(world), edits=edits, sampling={"seed": seed})
     expected = plain_generation(language_model, Sampling(max_tokens=12, temperature=1.0, seed=seed))
-    assert ids_of(steps, "baseline") == ids_of(steps, "steered") == expected
-    for step in steps:
-        if isinstance(step, TokenEvent):
-            assert (step.delta_log_probability, step.kl) == pytest.approx((0, 0), abs=1e-5 if edits else 0)
+    for variant in get_args(Variant):
+        assert [token.id for token in written(steps, variant)] == expected
+    for token in written(steps):
+        assert (token.delta_log_probability, token.kl) == pytest.approx((0, 0), abs=1e-5 if edits else 0)
 
 
 def test_scope(world: World) -> None:
     run, edits = run_of(world), (Edit(expert=3, mode="add", strength=30),)
     everywhere, generated, prompt = (
-        divergences(steered(world.language_model, run, edits=edits, scope=scope), "baseline")
+        divergences(steered(world.language_model, run, edits=edits, scope=scope))
         for scope in ("all", "generated", "prompt")
     )
     # The first token follows the prompt alone, so an edit of generated tokens cannot touch it.
@@ -115,7 +118,7 @@ def test_scope(world: World) -> None:
     assert all(0 < p != a for p, a in zip(prompt[1:], everywhere[1:], strict=True))
     # Positions are those of the prompt, whatever the scope is.
     every, some = (
-        divergences(steered(world.language_model, run, edits=edits, scope="generated", positions=chosen), "baseline")
+        divergences(steered(world.language_model, run, edits=edits, scope="generated", positions=chosen))
         for chosen in (tuple(range(12)), (1, 4))
     )
     assert every == prompt != some and some[0] > 0
@@ -123,50 +126,42 @@ def test_scope(world: World) -> None:
 
 def test_stop_text(world: World) -> None:
     run = run_of(world)
-    free = [s for s in steered(world.language_model, run, sampling={"seed": 2}) if isinstance(s, TokenEvent)]
-    text = "".join(step.text for step in free if step.variant == "baseline")
+    free = written(steered(world.language_model, run, sampling={"seed": 2}), "baseline")
+    text = "".join(token.text for token in free)
     cut = next(index for index, character in enumerate(text) if character.isascii() and character.isprintable())
     steps = steered(world.language_model, run, sampling={"seed": 2, "stop": (text[cut],)})
     assert isinstance(steps[-1], DoneEvent)
     assert steps[-1].baseline_reason == "stop"
-    assert len(ids_of(steps, "baseline")) < len(free) / 2 + 1
+    assert len(written(steps, "baseline")) < len(free) + 1
 
 
 def test_the_steered_variant_alone_is_the_same(world: World) -> None:
     run, edits = run_of(world), (Edit(expert=3, mode="add", strength=8),)
     sampling = Sampling(max_tokens=12, temperature=1.0, samples=2)
     config = SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling)
-    *events, done = steer(world.language_model, run, config)
-    steps = [step for step in events if isinstance(step, TokenEvent)]
-    texts = ["".join(s.text for s in steps if (s.variant, s.sample) == ("steered", sample)) for sample in range(2)]
+    steps = list(steer(world.language_model, run, config))
     alone = list(run_alone(world.language_model, Steering.prepare(world.language_model, [run], config).alone()))
-    assert texts == ["".join(s.text for s in alone if getattr(s, "sample", None) == sample) for sample in range(2)]
+    samples = [written(steps, "steered", sample) for sample in range(2)]
+    for sample, steered_tokens in enumerate(samples):
+        assert [it.text for it in steered_tokens] == [it.text for it in written(alone, sample=sample)]
+    done, done_alone = steps[-1], alone[-1]
     assert isinstance(done, DoneEvent) and done.figures is not None
-    assert isinstance(alone[-1], DoneEvent) and alone[-1].figures is None, "it has no baseline"
-    kl = [fmean(s.kl for s in steps if (s.variant, s.sample) == ("steered", sample)) for sample in range(2)]
-    assert done.figures.kl_error == pytest.approx(abs(kl[0] - kl[1]) / 2)
-    assert done.figures.perplexity_ratio == pytest.approx(
-        _perplexity(steps, "steered") / _perplexity(steps, "baseline")
-    )
-
-
-def _perplexity(steps: Sequence[TokenEvent], variant: Variant) -> float:
-    """Return the perplexity without edits: the change of a baseline token is edited minus original."""
-    own = [step for step in steps if step.variant == variant]
-    changes = [step.delta_log_probability if variant == "steered" else 0 for step in own]
-    return math.exp(-fmean(math.log(s.probability) - change for s, change in zip(own, changes, strict=True)))
+    assert isinstance(done_alone, DoneEvent) and done_alone.figures is None, "it has no baseline"
+    first, second = (fmean(token.kl for token in sample) for sample in samples)
+    assert done.figures.kl_error == pytest.approx(abs(first - second) / 2)
+    # Losses without edits: the change of a steered token is edited minus original.
+    loss = fmean(token.delta_log_probability - math.log(token.probability) for token in written(steps, "steered"))
+    own_loss = fmean(-math.log(token.probability) for token in written(steps, "baseline"))
+    assert done.figures.perplexity_ratio == pytest.approx(math.exp(loss - own_loss))
 
 
 def test_nonsense_is_named() -> None:
-    def text(variant: Variant, ids: Sequence[int], probability: float) -> list[TokenEvent]:
-        return [
-            TokenEvent(variant, 0, at, token, "a", probability, 0.0, 0.1, (), (), (), None)
-            for at, token in enumerate(ids)
-        ]
-
     def flaw(ids: Sequence[int], probability: float) -> str:
-        texts = [*text("baseline", range(40), 0.5), *text("steered", ids, probability)]
-        figures = SteeringFigures.of_tokens(texts)
+        figures = SteeringFigures.of_tokens(
+            TokenEvent(variant, 0, at, token, "a", p, 0.0, 0.1, (), (), (), None)
+            for variant, tokens, p in (("baseline", range(40), 0.5), ("steered", ids, probability))
+            for at, token in enumerate(tokens)
+        )
         assert figures is not None
         return figures.flaws[0]
 
@@ -183,7 +178,7 @@ def test_units_are_read_from_the_run(world: World, tmp_path: Path) -> None:
     edits = (Edit(expert=3, mode="add", strength=2),)
     by_unit = steered(world.language_model, saved, edits=edits)
     by_hand = steered(world.language_model, run, edits=(Edit(expert=3, mode="add", strength=8),))
-    assert divergences(by_unit, "baseline") == divergences(by_hand, "baseline")
+    assert divergences(by_unit) == divergences(by_hand)
     (tmp_path / "units.json").write_text("[1, 2]")
     del saved.__dict__["units"]
     with pytest.raises(UserError, match="Invalid units"):
@@ -197,12 +192,11 @@ def test_smaller_k_equals_a_layer_with_that_k(world: World, mode: str) -> None:
     edits = (Edit(expert=3, mode="add", strength=5), Edit(expert=7, mode="scale", strength=3))
     actual = steered(world.language_model, run, edits=edits, mode=mode, k=2)
     expected = steered(world.language_model, narrow, edits=edits, mode=mode)
-    tokens = [[each for each in steps if isinstance(each, TokenEvent)] for steps in (actual, expected)]
-    assert tokens[0] == tokens[1]
-    assert max(len(token.experts) for token in tokens[0]) == 2
+    assert written(actual) == written(expected)
+    assert max(len(token.experts) for token in written(actual)) == 2
     if mode == "replace":
         whole = steered(world.language_model, run, edits=edits, mode=mode)
-        assert [each.kl for each in whole if isinstance(each, TokenEvent)] != [each.kl for each in tokens[0]]
+        assert divergences(whole) != divergences(actual)
 
 
 @pytest.mark.parametrize("method", ["transcoder", "jumprelu-transcoder"])
@@ -220,21 +214,13 @@ def test_layers_without_a_dense_output_can_be_edited(method: Method) -> None:
 CONFIG = StrengthSweepConfig(prompt="the", edits=(Edit(expert=2, mode="add"),))
 
 
-def record(values: np.ndarray, high: float, p99: float = 1.0) -> ExpertRecord:
-    histogram = np.histogram(values, bins=64, range=(0, high))[0].tolist()
-    return ExpertRecord(histogram=histogram, histogram_high=high, p99=p99)
-
-
-@given(st.lists(st.floats(0.001, 7.999), min_size=1, max_size=300))
-def test_the_median_is_at_most_one_bin_off(values: list[float]) -> None:
+@given(st.lists(st.floats(0.001, 7.999), min_size=1, max_size=300), st.floats(0.5, 8))
+def test_the_median_is_in_units_and_at_most_one_bin_off(values: list[float], unit: float) -> None:
     ordered = sorted(values)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    assert low - 8 / 64 <= median_in_units(record(np.array(values), 8.0)) <= high + 8 / 64
-
-
-def test_medians_are_in_units() -> None:
-    values = np.linspace(0.01, 3.99, 1000)
-    assert median_in_units(record(values, 4.0, p99=3.9)) == pytest.approx(2 / 3.9, rel=0.02)
+    histogram = np.histogram(values, bins=64, range=(0, 8))[0].tolist()
+    median = median_in_units(ExpertRecord(histogram=histogram, histogram_high=8.0, p99=unit))
+    assert low - 8 / 64 <= median * unit <= high + 8 / 64
     assert median_in_units(ExpertRecord(histogram=[0] * 64, histogram_high=0.0, p99=0.0)) == 0
 
 
@@ -252,40 +238,43 @@ def test_random_experts_are_the_nearest_in_density(count: int) -> None:
     assert random_experts(np.array([0.5, 0.0]), 0) == [], "the other one is dead"
 
 
-def test_the_control_has_a_similar_density(tmp_path: Path) -> None:
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """A database in which the run ``first`` has an index and ``second`` has none."""
     database = made_up_database(tmp_path, f"sqlite:///{tmp_path / 'mxd.sqlite'}")
     with Session(database) as session:
-        density = {record.expert: record.density for record in session.scalars(select(ExpertRecord))}
-        distance = {expert: abs(value - density[2]) for expert, value in density.items() if value and expert != 2}
-        control = with_control(session, CONFIG, "first").control
-        assert control is not None
-        assert distance[control] <= sorted(distance.values())[NEAREST - 1]
-        assert control == with_control(session, CONFIG, "first").control
-        assert with_control(session, CONFIG.model_copy(update={"control": 5}), "first").control == 5
-        assert with_control(session, CONFIG, "second").control is None, "it has no index"
+        yield session
     database.dispose()
 
 
-def test_a_unit_is_that_of_the_index_then_that_of_the_folder_then_one(tmp_path: Path) -> None:
-    database = made_up_database(tmp_path, f"sqlite:///{tmp_path / 'mxd.sqlite'}")
-    with Session(database) as session:
-        p99 = {record.expert: record.p99 for record in session.scalars(select(ExpertRecord)) if record.p99}
-        indexed = min(p99)
-        edits = (f"{indexed}:add:1", "second/1:set:2@when:first/2000>0", "second/2:ablate")
-        config = SteeringConfig.model_validate({"prompt": "the", "edits": edits})
-        folders = {"first": {indexed: 99.0, 2000: 7.0}, "second": {1: 3.0}}
-        units = edit_units(config, "first", folders.__getitem__, session)
-        assert units == {"first": {indexed: p99[indexed], 2000: 7.0}, "second": {1: 3.0, 2: 1.0}}
-        assert edit_units(config, "first", folders.__getitem__)["first"][indexed] == 99.0, "no database"
-        with pytest.warns(UsageWarning, match=f"expert {indexed} is unknown"):
-            assert edit_units(config, "first", lambda _: {1: 3.0})["first"] == {indexed: 1.0, 2000: 1.0}
-        runs = cast(list[Run], [SimpleNamespace(name=name, units=units) for name, units in folders.items()])
-        assert all_units(runs, session) == {"first": {**p99, 2000: 7.0}, "second": {1: 3.0}}
-        assert all_units(runs) == folders
-        tested = SteeringConfig.model_validate({"prompt": "the", "edits": ("1:ablate@when:second/9>0.5",)})
-        with pytest.warns(UsageWarning, match="expert 9 is unknown"):
-            assert edit_units(tested, "first", lambda _: {})["second"] == {9: 1.0}
-    database.dispose()
+def test_the_control_has_a_similar_density(session: Session) -> None:
+    density = {record.expert: record.density for record in session.scalars(select(ExpertRecord))}
+    distance = {expert: abs(value - density[2]) for expert, value in density.items() if value and expert != 2}
+    control = with_control(session, CONFIG, "first").control
+    assert control is not None
+    assert distance[control] <= sorted(distance.values())[NEAREST - 1]
+    assert control == with_control(session, CONFIG, "first").control
+    assert with_control(session, CONFIG.model_copy(update={"control": 5}), "first").control == 5
+    assert with_control(session, CONFIG, "second").control is None, "it has no index"
+
+
+def test_a_unit_is_that_of_the_index_then_that_of_the_folder_then_one(session: Session) -> None:
+    p99 = {record.expert: record.p99 for record in session.scalars(select(ExpertRecord)) if record.p99}
+    indexed = min(p99)
+    edits = (f"{indexed}:add:1", "second/1:set:2@when:first/2000>0", "second/2:ablate")
+    config = SteeringConfig.model_validate({"prompt": "the", "edits": edits})
+    folders = {"first": {indexed: 99.0, 2000: 7.0}, "second": {1: 3.0}}
+    units = edit_units(config, "first", folders.__getitem__, session)
+    assert units == {"first": {indexed: p99[indexed], 2000: 7.0}, "second": {1: 3.0, 2: 1.0}}
+    assert edit_units(config, "first", folders.__getitem__)["first"][indexed] == 99.0, "no database"
+    with pytest.warns(UsageWarning, match=f"expert {indexed} is unknown"):
+        assert edit_units(config, "first", lambda _: {1: 3.0})["first"] == {indexed: 1.0, 2000: 1.0}
+    runs = cast(list[Run], [SimpleNamespace(name=name, units=units) for name, units in folders.items()])
+    assert all_units(runs, session) == {"first": {**p99, 2000: 7.0}, "second": {1: 3.0}}
+    assert all_units(runs) == folders
+    tested = SteeringConfig.model_validate({"prompt": "the", "edits": ("1:ablate@when:second/9>0.5",)})
+    with pytest.warns(UsageWarning, match="expert 9 is unknown"):
+        assert edit_units(tested, "first", lambda _: {})["second"] == {9: 1.0}
 
 
 UNITS = {"one": dict.fromkeys(range(33), 1.0) | {3: 0.5, 7: 0.25}, "two": dict.fromkeys(range(33), 1.0) | {3: 2.0}}
@@ -378,9 +367,9 @@ def check(
     sampling = Sampling(max_tokens=10, temperature=1.0, seed=seed)
     config = SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling, mode=mode)
     steps = list(steer(world.language_model, runs, config, UNITS))
-    for variant in ("baseline", "steered"):
-        new = [step for step in steps if isinstance(step, TokenEvent) and step.variant == variant]
-        prompt = prompt_ids(world.language_model, PROMPT)
+    prompt = prompt_ids(world.language_model, PROMPT)
+    for variant in get_args(Variant):
+        new = written(steps, variant)
         ids = prompt + [token.id for token in new]
         without_TV, with_TV = (
             Reference(world, runs, each, ids, len(prompt)).log_probabilities(mode) for each in ((), edits)
@@ -394,7 +383,7 @@ def check(
             assert token.kl == pytest.approx(float((own_V.exp() * (own_V - other_V)).sum()), abs=1e-3)
             likeliest = [int(log_p_V.argmax()) for log_p_V in (own_V, other_V)]
             assert [token.alternatives[0].id, token.other_alternatives[0].id] == likeliest
-    return [step.kl for step in steps if isinstance(step, TokenEvent) and step.variant == "steered"]
+    return divergences(steps, "steered")
 
 
 @pytest.mark.parametrize(
@@ -484,13 +473,8 @@ def test_each_strength_equals_steering_alone(world: World, run: Run) -> None:
     curve = curve_of(steps)
     assert [point.strength for point in curve.points] == [0.0, 1.0, 2.0]
     for point in curve.points:
-        alone = [
-            step
-            for step in steer(world.language_model, run, at_strength(SWEEP, point.strength))
-            if isinstance(step, TokenEvent)
-        ]
-        steered = [token for token in alone if token.variant == "steered"]
-        own = [token for token in alone if token.variant == "baseline"]
+        alone = list(steer(world.language_model, run, at_strength(SWEEP, point.strength)))
+        steered, own = written(alone, "steered"), written(alone, "baseline")
         assert point.text == "".join(token.text for token in steered if token.sample == 0)
         assert curve.baseline_text == "".join(token.text for token in own if token.sample == 0)
         assert point.kl == pytest.approx(fmean(token.kl for token in steered), abs=1e-4)
@@ -561,9 +545,13 @@ def test_activation_is_that_of_routing_the_text(world: World, run: Run) -> None:
     assert any(means.values())
 
 
-def point(strength: float, ratio: float, exceeds: bool) -> StrengthSweepPoint:
-    score, other = ConceptScore(0.0, 0.0, 0.0, 0.01, exceeds), ConceptScore(0.0, 0.0, 0.0, 0.01, False)
-    return StrengthSweepPoint(strength, 0.0, ratio, ratio <= 3, "", "", other, score)
+def point(
+    strength: float, ratio: float, exceeds: bool, steered: float = 0.0, control: float = 0.0, error: float = 0.0
+) -> StrengthSweepPoint:
+    """Promoted tokens with this probability, which is above chance, and an activation that is not."""
+    promoted = ConceptScore(steered, control, error, max(0.01, 2 * error), exceeds)
+    activation = ConceptScore(0.0, 0.0, 0.0, 0.01, False)
+    return StrengthSweepPoint(strength, 0.0, ratio, ratio <= 3, "", "", activation, promoted)
 
 
 def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
@@ -575,27 +563,21 @@ def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
 
 
 def test_a_large_difference_with_a_large_error_is_unclear() -> None:
-    def at(strength: float, steered: float, error: float) -> StrengthSweepPoint:
-        none = ConceptScore(0.0, 0.0, 0.0, 0.01, False)
-        score = ConceptScore(steered, 0.0, error, max(0.01, 2 * error), steered >= max(0.01, 2 * error))
-        return StrengthSweepPoint(strength, 0.0, 1.0, True, "", "", none, score)
-
-    small, noisy, clear = at(1, 0.005, 0.01), at(2, 0.06, 0.04), at(3, 0.2, 0.04)
+    small, clear = point(1, 1, False, 0.005, error=0.01), point(3, 1, True, 0.2, error=0.04)
+    noisy, later = (point(strength, 1, False, 0.06, error=0.04) for strength in (2, 4))
     assert is_unclear((small, noisy, clear), 3, "add")
     assert not is_unclear((small, clear), 3, "add")
-    assert not is_unclear((clear, at(4, 0.06, 0.04)), 3, "add"), "only a smaller one would be suggested instead"
+    assert not is_unclear((clear, later), 3, "add"), "only a smaller one would be suggested instead"
     assert is_unclear((small,), None, "add")
 
 
 def test_texts_record_the_probability_of_watched_tokens(world: World, run: Run) -> None:
     config = at_strength(SWEEP, 2.0)
     steering = Steering.prepare(world.language_model, [run], config)
-    tokens = [step for step in run_alone(world.language_model, steering) if isinstance(step, TokenEvent)]
-    (token, *_) = [token for token in tokens if token.variant == "steered" and token.sample == 0]
+    tokens = written(run_alone(world.language_model, steering))
+    token = written(tokens, "steered", sample=0)[0]
     watching = replace(Steering.prepare(world.language_model, [run], config), watched=(token.id,))
-    assert [s.id for s in run_alone(world.language_model, watching) if isinstance(s, TokenEvent)] == [
-        token.id for token in tokens
-    ]
+    assert [it.id for it in written(run_alone(world.language_model, watching))] == [it.id for it in tokens]
     steered = next(text for text in watching.texts if text.variant == "steered")
     assert steered.watched[0] == pytest.approx(token.probability)
     vocabulary = tuple(range(world.language_model.module.config.vocab_size))
@@ -605,17 +587,16 @@ def test_texts_record_the_probability_of_watched_tokens(world: World, run: Run) 
 
 
 def test_the_verdict_names_the_rule_and_its_measure() -> None:
-    def at(strength: float, ratio: float, steered: float) -> StrengthSweepPoint:
-        shown, none = ConceptScore(steered, 0.02, 0.01, 0.04, True), ConceptScore(0.01, 0.01, 0.01, 0.03, False)
-        return StrengthSweepPoint(strength, 0.0, ratio, ratio <= 3, "", "", none, shown)
-
-    points = (at(2, 2, 0.07), at(4, 1.5, 0.15), at(8, 4, 0.3))
+    at = partial(point, exceeds=True, control=0.02, error=0.01)
+    points = (at(2, 2, steered=0.07), at(4, 1.5, steered=0.15), at(8, 4, steered=0.3))
     said = sweep_verdict(points, 2, "add")
     assert "+2 is the smallest strength" in said and "the probability of promoted tokens" in said
     assert "It is 7.0 % (control 2.0 %, difference +5.0 ± 2.0), at perplexity × 2.0." in said
     assert "15.0 % at +4, at perplexity × 1.5." in said
     assert "At no other strength" in sweep_verdict(points[:1], 2, "add")
-    assert "15.0 % at −4, at perplexity × 1.5." in sweep_verdict((at(-4, 1.5, 0.15), points[0]), 2, "add")
+    assert "15.0 % at −4, at perplexity × 1.5." in sweep_verdict((at(-4, 1.5, steered=0.15), points[0]), 2, "add")
     assert "more probable at × 8, where perplexity is × 4.0" in sweep_verdict(points[2:], None, "scale")
     assert "at none of them" in sweep_verdict((point(1, 1, False),), None, "add")
-    assert "at none of them" in sweep_verdict((at(0.5, 1, 0.3), point(2, 1, False)), None, "scale"), "weaker than × 1"
+    assert "at none of them" in sweep_verdict((at(0.5, 1, steered=0.3), point(2, 1, False)), None, "scale"), (
+        "weaker than × 1"
+    )

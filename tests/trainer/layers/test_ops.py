@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from triton.errors import TritonError
@@ -80,6 +79,7 @@ def random_inputs(
     block=st.sampled_from([1, 7, 64, 1 << 22]),
     rows=st.sampled_from([1, 8, 1 << 10]),
 )
+@example(tokens=0, num_experts=1, k=1, shift=0.0, seed=0, block=1, rows=1)
 def test_gate_and_mix_equal_the_dense_form(
     tokens: int, num_experts: int, k: int, shift: float, seed: int, block: int, rows: int
 ) -> None:
@@ -97,6 +97,8 @@ def test_gate_and_mix_equal_the_dense_form(
     shift=st.sampled_from([-2.0, 0.0, 3.0]),
     seed=st.integers(0, 10_000),
 )
+@example(tokens=0, num_experts=5, k=3, widths=(7, 9), shift=0.0, seed=0)
+@example(tokens=3, num_experts=1, k=1, widths=(7, 9), shift=0.0, seed=0)
 def test_triton_equals_the_dense_form(
     tokens: int, num_experts: int, k: int, widths: tuple[int, int], shift: float, seed: int
 ) -> None:
@@ -185,14 +187,6 @@ def test_a_block_of_scores_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @OPS
-@pytest.mark.parametrize(("tokens", "num_experts", "k"), [(0, 5, 3), (3, 1, 1), (0, 1, 1)])
-def test_no_tokens_and_one_expert(ops: ModuleType, tokens: int, num_experts: int, k: int) -> None:
-    inputs = random_inputs(tokens, num_experts, (7, 9), 0.0, 0, torch.float32)
-    with using(ops):
-        assert_equal_to_dense(inputs, k)
-
-
-@OPS
 def test_sums_by_expert_with_half_precision_and_both_types_of_ids(ops: ModuleType) -> None:
     generator = torch.Generator().manual_seed(0)
     rows, weights = torch.randn(40, 24, generator=generator), torch.rand(40, 4, generator=generator)
@@ -264,30 +258,19 @@ MOST_REGISTERS = 128
 """Registers per thread with which 16 warps still fit on a multiprocessor."""
 
 
-@pytest.fixture(scope="module")
-def compiled() -> list[dict[str, Any]]:
+def test_every_form_compiles_for_every_target_within_its_limits() -> None:
     """Every form of every kernel for Llama-3.2-3B's width. This process has the kernels for the interpreter."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("TRITON_INTERPRET")
     command = [sys.executable, "-m", "benchmarks.gpu.compiled", "3072"]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     assert finished.returncode == 0, finished.stderr
-    rows: list[dict[str, Any]] = json.loads(finished.stdout)
-    return rows
-
-
-def test_every_form_compiles_for_every_target(compiled: list[dict[str, Any]]) -> None:
+    rows = json.loads(finished.stdout)
     expected = {(target, form.name, dtype) for target in TARGETS for dtype in DTYPES for form in kernel_forms(3072)}
-    assert {(row["target"], row["kernel"], row["dtype"]) for row in compiled} == expected
+    assert {(row["target"], row["kernel"], row["dtype"]) for row in rows} == expected
     assert {name.partition("[")[2] for _, name, _ in expected} == {"i32]", "i64]"}
-
-
-def test_nothing_spills_and_shared_memory_fits(compiled: list[dict[str, Any]]) -> None:
-    assert {row["spilled_bytes"] for row in compiled} == {0}
-    assert all(0 < row["registers"] <= MOST_REGISTERS for row in compiled)
-    assert max(row["shared_bytes"] for row in compiled) <= SMALLEST_SHARED_MEMORY
-
-
-def test_offsets_beyond_32_bits(compiled: list[dict[str, Any]]) -> None:
-    """Row numbers are multiplied by the width, and tokens by K, in 64 bits."""
-    assert {product for row in compiled for product in row["narrow_products"]} == set()
+    assert {row["spilled_bytes"] for row in rows} == {0}
+    assert all(0 < row["registers"] <= MOST_REGISTERS for row in rows)
+    assert max(row["shared_bytes"] for row in rows) <= SMALLEST_SHARED_MEMORY
+    # Row numbers are multiplied by the width, and tokens by K, in 64 bits.
+    assert {product for row in rows for product in row["narrow_products"]} == set()

@@ -43,7 +43,6 @@ from tests.helpers.runs import (
     random_layer,
     routing_to,
     saved_language_model,
-    small_world,
     stop_after,
     tiny_language_model,
     train_layer,
@@ -121,14 +120,15 @@ def test_gradients_match_those_of_separate_errors() -> None:
 
 
 def test_invalid_k_is_rejected() -> None:
-    with pytest.raises(UserError, match="k=6 exceeds the layer's K=5"):
-        random_layer().at_k(6)
-    with pytest.raises(UserError, match=r"k=0 activates no expert\. Choose at least 1\."):
-        random_layer().at_k(0)
-    methods: tuple[Method, ...] = ("relu-mxd", "batch-topk-mxd")
-    for method in methods:
-        with pytest.raises(UserError, match=f"A {method} has no top-k"):
-            random_layer(method).at_k(2)
+    invalid: tuple[tuple[Method, int, str], ...] = (
+        ("mxd", 6, "k=6 exceeds the layer's K=5"),
+        ("mxd", 0, r"k=0 activates no expert\. Choose at least 1\."),
+        ("relu-mxd", 2, "A relu-mxd has no top-k"),
+        ("batch-topk-mxd", 2, "A batch-topk-mxd has no top-k"),
+    )
+    for method, k, message in invalid:
+        with pytest.raises(UserError, match=message):
+            random_layer(method).at_k(k)
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,8 @@ def test_settings_without_effect_or_in_contradiction_are_rejected(
         build_layer_config(world.config(**changes), world.language_model.architecture)
 
 
-def test_a_run_stores_its_smallest_k(tmp_path: Path) -> None:
-    world = small_world(tmp_path)
-    train_layer(world.config("nested", k=8, min_k=1), world.data, world.database, world.language_model)
-    run = Run.load("nested", world.data)
+def test_a_run_stores_its_smallest_k(world: World) -> None:
+    run = world.train("nested", k=8, min_k=1)
     assert run.layer_config.min_k == 1
     assert max(len(token.experts) for token in route(world.language_model, run, "the old fox", k=3).tokens) == 3
 
@@ -325,9 +323,7 @@ def test_experts_from_examples_write_one_direction(world: World, family: str) ->
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 def test_hidden_units_times_their_pattern_are_those_of_the_mlp(world: World, family: str) -> None:
     world = World(world.data, world.database, tiny_language_model(family), world.text)
-    config = world.config(init="examples", method="hidden-mxd")
-    sample = sample_of(world, config)
-    layer = LayerTrainer.create(config, world.language_model, 24, sample=sample).layer
+    layer, sample = initialized(world, "examples", method="hidden-mxd")
     assert isinstance(layer, MxD)
     with torch.no_grad():
         hidden_TH = layer.encode(sample.input_TI) * hidden_pattern(world.language_model, 1)(sample.input_TI)
@@ -437,9 +433,7 @@ def test_a_run_saves_its_dtype_and_resumes_only_in_it(world: World, half: Langua
 
 def test_a_model_loaded_in_another_dtype_is_an_error(world: World) -> None:
     config = world.config(language_model_dtype="bfloat16")
-    with pytest.raises(
-        UserError, match=r"in bfloat16, but the model was loaded in float32\. Load it with dtype=torch\.bf"
-    ):
+    with pytest.raises(UserError, match=r"in bfloat16, but the model was loaded in float32\. Load it with dtype=torch"):
         train_layer(config, world.data, world.database, world.language_model)
     assert dtype_of("bfloat16") == torch.bfloat16
 
@@ -469,9 +463,8 @@ def test_the_language_model_computes_in_the_precision_of_the_run(world: World, m
         return capture(language_model, *words)
 
     monkeypatch.setattr(LanguageModel, "capture_layers", recorded)
-    config = world.config(init="random")
-    optimizer = config.optimizer.model_copy(update={"matmul_precision": "high", "buffer_tokens": 128})
-    train_layer(config.model_copy(update={"optimizer": optimizer}), world.data, world.database, world.language_model)
+    optimizer = world.config().optimizer.model_copy(update={"matmul_precision": "high", "buffer_tokens": 128})
+    world.train(init="random", optimizer=optimizer)
     assert len(seen) > 2
     assert set(seen) == {"high"}
 
@@ -521,8 +514,7 @@ def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
 
 
 def _trainer(method: Method, precision: MatmulPrecision) -> LayerTrainer:
-    optimizer = OptimizerConfig(batch_tokens=TOKENS, matmul_precision=precision)
-    trainer = layer_trainer(method, optimizer=optimizer)
+    trainer = layer_trainer(method, optimizer=OptimizerConfig(batch_tokens=TOKENS, matmul_precision=precision))
     for parameter in trainer.layer.parameters():
         torch.nn.init.normal_(parameter, std=0.3)  # no zero decoder, so that the products show in the output
     return trainer

@@ -43,15 +43,8 @@ def metrics(world: World, name: str) -> list[MetricRecord]:
 
 
 def test_training_lowers_the_error_and_logs_it(world: World) -> None:
-    result = train(
-        world,
-        world.config(
-            init="random",
-            mixing="paper",
-            tokens=200 * 64,
-            text=world.text.model_copy(update={"on_short_text": "repeat"}),
-        ),
-    )
+    text = world.text.model_copy(update={"on_short_text": "repeat"})
+    result = train(world, world.config(init="random", mixing="paper", tokens=200 * 64, text=text))
     rows = metrics(world, "small")
     assert result.status == "finished"
     assert result.tokens == 200 * 64
@@ -119,9 +112,8 @@ def train_or_resume() -> None:
     """Entry point of a separate process; its arguments are the data folder and the settings file."""
     config = TrainConfig.model_validate_json(Path(sys.argv[2]).read_text())
     language_model = LanguageModel.load(config.language_model, "cpu")
-    train_layer(
-        config, Path(sys.argv[1]), open_trainer_database(sqlite_url(Path(sys.argv[1]))), language_model, resume="if-any"
-    )
+    database = open_trainer_database(sqlite_url(Path(sys.argv[1])))
+    train_layer(config, Path(sys.argv[1]), database, language_model, resume="if-any")
 
 
 def test_a_killed_run_resumes(world: World, tmp_path: Path) -> None:
@@ -211,9 +203,8 @@ def test_a_short_text_is_an_error_before_anything_is_created(world: World) -> No
 
 
 def test_a_text_that_ends_early_fails_the_run_with_a_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "mxd.trainer.training.train.check_text_length", lambda *_: None
-    )  # as for texts that are too large to count
+    # As for texts that are too large to count.
+    monkeypatch.setattr("mxd.trainer.training.train.check_text_length", lambda *_: None)
     with pytest.raises(UserError, match="repeat"):
         train(world, world.config(tokens=10_000_000))
     (record,) = world.rows(RunRecord)
@@ -253,6 +244,18 @@ def test_slow_work_takes_a_small_share_of_the_time(world: World, monkeypatch: py
     assert saved == [1, 14, 24]  # 0.625 s are 5 % of 12.5 s; the last one is always written
 
 
+def break_at(step: int, name: str, parameter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a run diverge: a parameter is infinite after the finite error of this step has been added."""
+    train_step = LayerTrainer.train_step
+
+    def broken(self: LayerTrainer, batch: MlpActivations) -> None:
+        train_step(self, batch)
+        if (self.config.name, self.step) == (name, step):
+            self.layer.get_parameter(parameter).data.fill_(torch.inf)
+
+    monkeypatch.setattr(LayerTrainer, "train_step", broken)
+
+
 def test_divergence_is_an_error(world: World) -> None:
     optimizer = world.config().optimizer.model_copy(update={"learning_rate": 1e30})
     with pytest.raises(DivergedError, match="--learning-rate below 1e"):
@@ -266,14 +269,7 @@ def test_divergence_is_an_error(world: World) -> None:
 def test_divergence_at_the_last_step_is_an_error(
     world: World, monkeypatch: pytest.MonkeyPatch, log_every: int, stops_at: int
 ) -> None:
-    train_step = LayerTrainer.train_step
-
-    def broken(self: LayerTrainer, batch: MlpActivations) -> None:
-        train_step(self, batch)
-        if self.step == 4:  # after the finite error of this step has been added
-            self.layer.get_parameter("scaling_NO").data.fill_(torch.inf)
-
-    monkeypatch.setattr(LayerTrainer, "train_step", broken)
+    break_at(4, "small", "scaling_NO", monkeypatch)
     with pytest.raises(DivergedError, match=f"diverged: the loss at step {stops_at}"):
         train(world, world.config(log_every=log_every), callbacks=stop_after(stops_at))
     assert [record.status for record in world.rows(RunRecord)] == ["failed"]
@@ -295,7 +291,7 @@ def train_all(world: World, configs: list[TrainConfig], **options: object) -> li
 def test_each_run_is_bit_identical_to_training_alone(world: World) -> None:
     together = train_all(world, sweep(world, "together"))
     for config, result in zip(sweep(world, "alone"), together, strict=True):
-        alone = train_layer(config, world.data, world.database, world.language_model)
+        alone = train(world, config)
         assert (alone.tokens, alone.normalized_mse) == (result.tokens, result.normalized_mse)
         world.check_same_weights(result.run, alone.run)
     assert {record.status for record in world.rows(RunRecord)} == {"finished"}
@@ -304,14 +300,7 @@ def test_each_run_is_bit_identical_to_training_alone(world: World) -> None:
 
 def test_runs_resume_without_a_diverged_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     train_all(world, sweep(world, "whole"))
-    train_step = LayerTrainer.train_step
-
-    def broken(self: LayerTrainer, batch: MlpActivations) -> None:
-        train_step(self, batch)
-        if self.config.name == "parts-b" and self.step == 10:
-            self.layer.get_parameter("output_bias").data.fill_(torch.inf)
-
-    monkeypatch.setattr(LayerTrainer, "train_step", broken)
+    break_at(10, "parts-b", "output_bias", monkeypatch)
     with pytest.raises(DivergedError, match="parts-b' has diverged: the loss at step 12"):
         train_all(world, sweep(world, "parts"))
     status = {record.name: record.status for record in world.rows(RunRecord)}
@@ -354,14 +343,10 @@ def test_an_invalid_run_creates_none_of_the_others(world: World) -> None:
     with pytest.raises(UserError, match="2 runs have the name 'parts-a'"):
         train_all(world, [first, first])
     assert not list((world.data / "runs").glob("*/run.json"))
-    assert world.rows(RunRecord) == []
-
-
-def test_an_existing_run_among_several_is_not_overwritten(world: World) -> None:
-    first, second, _ = sweep(world, "parts")
-    train_all(world, [second])
+    train(world, second)
     with pytest.raises(UserError, match="'parts-b' already exists"):
         train_all(world, [first, second])
+    assert [record.name for record in world.rows(RunRecord)] == ["parts-b"]
 
 
 AT_EVERY_STEP = {"tokens", "tokens_per_second", "seconds", "normalized_mse", "l0", "max_density", "dead_share"}
@@ -378,17 +363,14 @@ def events(world: World, name: str) -> dict[str, dict[int, float]]:
     """Scalars of a run as TensorBoard reads them, by metric and step."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    accumulator = EventAccumulator(str(world.data / "runs" / name / "tensorboard"))
-    accumulator.Reload()
-    return {
-        tag: {event.step: event.value for event in accumulator.Scalars(tag)} for tag in accumulator.Tags()["scalars"]
-    }
+    read = EventAccumulator(str(world.data / "runs" / name / "tensorboard")).Reload()
+    return {tag: {event.step: event.value for event in read.Scalars(tag)} for tag in read.Tags()["scalars"]}
 
 
 def test_tensorboard_has_the_metrics_of_the_database_also_after_resuming(world: World) -> None:
-    arguments, log = (world.config(), world.data, world.database, world.language_model), log_to("tensorboard")
-    assert train_layer(*arguments, log=log, callbacks=stop_after(10)).status == "stopped"
-    train_layer(*arguments, log=log, resume="if-any")
+    log = log_to("tensorboard")
+    assert train(world, world.config(), log=log, callbacks=stop_after(10)).status == "stopped"
+    train(world, world.config(), log=log, resume="if-any")
     scalars = events(world, "small")
     assert scalars.keys() == {f"train/{name}" for name in MEASURED}
     assert scalars["train/normalized_mse"] == pytest.approx(stored(world, "small"), rel=1e-6)
@@ -419,7 +401,7 @@ def test_runs_trained_together_have_a_log_each(name: Any, world: World, monkeypa
     started = fake_module(name, monkeypatch)
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     configs = [world.config(name="a"), world.config(name="b", k=2)]
-    train_layers(configs, world.data, world.database, world.language_model, log=log_to(name))
+    train_all(world, configs, log=log_to(name))
     assert [run.settings["name"] for run in started] == ["a", "b"]
     for run, config in zip(started, configs, strict=True):
         metrics_of = logged(run)
@@ -434,15 +416,15 @@ def test_wandb_resumes_a_run_under_the_same_id_and_a_failed_one_closes_its_log(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = fake_module("wandb", monkeypatch)
-    arguments, log = (world.config(), world.data, world.database, world.language_model), log_to("wandb")
+    config, log = world.config(), log_to("wandb")
 
     def enough(done: int, _total: int, _note: str) -> None:
         if done > 512:
             raise UserError("That was enough.")
 
     with pytest.raises(UserError, match="enough"):
-        train_layer(*arguments, callbacks=Callbacks(on_progress=enough), log=log)
-    train_layer(*arguments, log=log, resume="if-any")
+        train(world, config, callbacks=Callbacks(on_progress=enough), log=log)
+    train(world, config, log=log, resume="if-any")
     first, second = started
     assert first.settings["id"] == second.settings["id"]
     assert first.settings["id"].startswith("small-")

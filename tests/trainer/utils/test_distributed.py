@@ -519,7 +519,7 @@ def test_items_and_errors_come_in_their_order(items: list[int | None], depth: in
     assert list(stream) == []
 
 
-def test_at_most_depth_items_are_computed_ahead() -> None:
+def test_at_most_depth_items_are_computed_ahead_until_the_consumer_stops() -> None:
     computed: list[int] = []
     fourth = threading.Event()
 
@@ -533,13 +533,7 @@ def test_at_most_depth_items_are_computed_ahead() -> None:
     stream = prefetch(items(), 3)
     assert next(stream) == 0
     assert fourth.wait(10)
-    stream.close()
-    assert computed == [0, 1, 2, 3]
-
-
-def test_the_thread_ends_when_the_consumer_stops() -> None:
-    stream = prefetch(iter(range(1000)), 2)
-    assert next(stream) == 0
     assert len(threads()) == 1
     stream.close()
     assert threads() == []
+    assert computed == [0, 1, 2, 3]

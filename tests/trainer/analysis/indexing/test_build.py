@@ -351,11 +351,9 @@ def test_a_text_that_becomes_weaker_gets_the_edge_of_a_bin(monkeypatch: pytest.M
     monkeypatch.setattr(statistics_module, "PENDING", 1)
     monkeypatch.setattr(statistics_module, "MIN_TAIL", 8)
     parts = batches(np.where(np.arange(300) < 10, 1.0, 1e-3), seed=2)
-    for found, exact in zip(counted(parts).percentiles(0.99), expected(parts), strict=True):
-        assert exact <= found
     statistics = counted(parts)
-    width = statistics.highs / 64
-    assert (statistics.percentiles(0.99) - expected(parts) <= width).all()
+    excess = statistics.percentiles(0.99) - expected(parts)
+    assert ((excess >= 0) & (excess <= statistics.highs / 64)).all()
 
 
 FEW, VOCABULARY = 7, 11

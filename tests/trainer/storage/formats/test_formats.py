@@ -153,17 +153,13 @@ def test_the_run_stores_the_start_token_of_the_format(
 ) -> None:
     place, save = FORMATS[case]
     source = world.data.parent / place
-    if metadata:
-        save_saelens(source, metadata=metadata)
-    else:
-        save(source, monkeypatch)
+    save_saelens(source, metadata=metadata) if metadata else save(source, monkeypatch)
     model = language_model_of(world.data.parent / "gpt2", "gpt2")
     tokenizer = deepcopy(byte_tokenizer())
     tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
     tokenizer.save_pretrained(model)
-    import_run(
-        ImportConfig(source=str(source), name="theirs", language_model=str(model), layer=1), world.data, world.database
-    )
+    config = ImportConfig(source=str(source), name="theirs", language_model=str(model), layer=1)
+    import_run(config, world.data, world.database)
     assert Run.load("theirs", world.data).config.text.start_token == start
 
 
@@ -196,10 +192,12 @@ def test_a_layer_reads_the_norm_before_or_after_its_weight(
     assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, affine), writes))
 
 
+HUGGING_FACE = {"hook_name": "model.layers.1.post_attention_layernorm", "hook_name_out": "model.layers.1.mlp"}
+
+
 def test_saelens_names_modules_of_hugging_face_models(world: World) -> None:
-    names = {"hook_name": "model.layers.1.post_attention_layernorm", "hook_name_out": "model.layers.1.mlp"}
     source = world.data.parent / "one"
-    writes = save_saelens(source, metadata=names)
+    writes = save_saelens(source, metadata=HUGGING_FACE)
     result, language_model, run = imported(world, source, "llama", layer=None)
     norm = norm_of(language_model)
     assert result.layer == 1
@@ -207,8 +205,7 @@ def test_saelens_names_modules_of_hugging_face_models(world: World) -> None:
 
 
 def test_a_norm_that_is_not_before_the_mlp_is_rejected(world: World) -> None:
-    names = {"hook_name": "model.layers.1.post_attention_layernorm", "hook_name_out": "model.layers.1.mlp"}
-    save_saelens(world.data.parent / "one", metadata=names)
+    save_saelens(world.data.parent / "one", metadata=HUGGING_FACE)
     with pytest.raises(UserError, match="not the input of the MLPs"):
         imported(world, world.data.parent / "one", "gemma2")
 
@@ -216,8 +213,7 @@ def test_a_norm_that_is_not_before_the_mlp_is_rejected(world: World) -> None:
 def test_a_folder_of_sparsifys_trainer(world: World) -> None:
     folder = world.data.parent / "trainer"
     save_sparsify(folder / "layers.1.mlp")
-    states = ("optimizer_0.pt", "lr_scheduler.pt", "state.pt", "rank_0_state.pt")
-    for name in states:
+    for name in ("optimizer_0.pt", "lr_scheduler.pt", "state.pt", "rank_0_state.pt"):
         torch.save({"state": {}}, folder / name)
     (folder / "config.json").write_text("{}")
     assert imported(world, folder, "gpt2", layer=None)[0].layer == 1
@@ -389,53 +385,41 @@ def test_checkpoints_without_a_supported_layer(
     assert sentence in refused(capsys, "theirs.pt")
 
 
-REFUSED: list[tuple[Callable[[Path], object], str]] = [
-    (lambda path: save_sparsify(path / "layers.1.mlp", transcode=False), "autoencoder"),
-    (lambda path: save_sparsify(path / "layers.1.mlp", activation="groupmax"), "activation: groupmax"),
-    (lambda path: save_sparsify(path / "layers.1.mlp", embed_skip=True), "embed_skip"),
-    (lambda path: save_sparsify(path / "layers.1.mlp", molt_n=4), "Unsupported setting: molt_n"),
-    (lambda path: save_clt_training(path / "layers.1.mlp", "mxd", mxd_encoder_activation="relu"), "activation: relu"),
-    (lambda path: save_clt_training(path / "layers.1.mlp", "molt", skip_connection=True), "skip_connection of an MxD"),
-    (lambda path: save_clt_training(path / "layers.1.mlp", "molt", shift=0.1), "post_enc in sae.safetensors is not"),
-    (lambda path: save_sparsify(path / "layers.1.mlp", k=0), "positive integer 'k'"),
-    (lambda path: save_sparsify(path / "layers.1.attn"), "hookpoint: layers.1.attn"),
-    (lambda path: save_sparsify(path / "layers.7.mlp"), "There is no layer 7"),
-    (lambda path: save_saelens(path / "a", "gated"), "architecture: gated"),
-    (lambda path: save_saelens(path / "a", normalize_activations="layer_norm"), "normalize_activations = 'layer_norm'"),
-    (lambda path: save_saelens(path / "a", apply_b_dec_to_input=True), "apply_b_dec_to_input = True"),
-    (lambda path: save_saelens(path / "a", rescale_acts_by_decoder_norm=True), "rescale_acts_by_decoder_norm = True"),
-    (lambda path: save_saelens(path / "a", something_new=0.5), "something_new = 0.5"),
-    (lambda path: save_saelens(path / "a", metadata={"hook_head_index": 0}), "hook_head_index = 0"),
-    (
-        lambda path: save_saelens(path / "a", metadata={"hook_name_out": "blocks.2.hook_mlp_out"}),
-        "it reads blocks.1.ln2.hook_normalized and writes blocks.2.hook_mlp_out",
-    ),
-    (lambda path: save_circuit_tracer(path / "a", config=f"{SET}feature_scale: 2.0\n"), "feature_scale = 2.0"),
-    (lambda path: save_circuit_tracer(path / "a", config=f"{SET}activation: gelu\n"), "activation: gelu"),
-    (
-        lambda path: save_circuit_tracer(path / "a", config=SET.replace(": mlp.hook_out", ": blocks.2.mlp.hook_out")),
-        "Both must be of the layer's own block, 1",
-    ),
-    (
-        lambda path: save_saelens(path / "a", metadata={"hook_name": "blocks.1.hook_mlp_in"}),
-        "input hook: blocks.1.hook_mlp_in",
-    ),
-    (
-        lambda path: save_circuit_tracer(path / "a", config="model_kind: cross_layer_transcoder"),
-        "cross_layer_transcoder",
-    ),
-    (lambda path: save_circuit_tracer(path / "a", config="transcoders: ['hf://x/y/z.npz']"), "files of other repos"),
-    (lambda path: save_circuit_tracer(path / "a", config="!!python/object/apply:os.getcwd []"), "Invalid config file"),
-    (lambda path: save_circuit_tracer(path / "a", config="[1, 2]"), "must be a mapping"),
+REFUSED: list[tuple[Callable[..., object], str, dict[str, Any], str]] = [
+    (save_sparsify, "layers.1.mlp", {"transcode": False}, "autoencoder"),
+    (save_sparsify, "layers.1.mlp", {"activation": "groupmax"}, "activation: groupmax"),
+    (save_sparsify, "layers.1.mlp", {"embed_skip": True}, "embed_skip"),
+    (save_sparsify, "layers.1.mlp", {"molt_n": 4}, "Unsupported setting: molt_n"),
+    (save_sparsify, "layers.1.mlp", {"k": 0}, "positive integer 'k'"),
+    (save_sparsify, "layers.1.attn", {}, "hookpoint: layers.1.attn"),
+    (save_sparsify, "layers.7.mlp", {}, "There is no layer 7"),
+    (save_clt_training, "layers.1.mlp", {"branch": "mxd", "mxd_encoder_activation": "relu"}, "activation: relu"),
+    (save_clt_training, "layers.1.mlp", {"branch": "molt", "skip_connection": True}, "skip_connection of an MxD"),
+    (save_clt_training, "layers.1.mlp", {"branch": "molt", "shift": 0.1}, "post_enc in sae.safetensors is not"),
+    (save_saelens, "a", {"architecture": "gated"}, "architecture: gated"),
+    (save_saelens, "a", {"normalize_activations": "layer_norm"}, "normalize_activations = 'layer_norm'"),
+    (save_saelens, "a", {"apply_b_dec_to_input": True}, "apply_b_dec_to_input = True"),
+    (save_saelens, "a", {"rescale_acts_by_decoder_norm": True}, "rescale_acts_by_decoder_norm = True"),
+    (save_saelens, "a", {"something_new": 0.5}, "something_new = 0.5"),
+    (save_saelens, "a", {"metadata": {"hook_head_index": 0}}, "hook_head_index = 0"),
+    (save_saelens, "a", {"metadata": {"hook_name": "blocks.1.hook_mlp_in"}}, "input hook: blocks.1.hook_mlp_in"),
+    (save_saelens, "a", {"metadata": {"hook_name_out": "blocks.2.hook_mlp_out"}}, "and writes blocks.2.hook_mlp_out"),
+    (save_circuit_tracer, "a", {"config": f"{SET}feature_scale: 2.0\n"}, "feature_scale = 2.0"),
+    (save_circuit_tracer, "a", {"config": f"{SET}activation: gelu\n"}, "activation: gelu"),
+    (save_circuit_tracer, "a", {"config": SET.replace("mlp.hook_out", "blocks.2.mlp.hook_out")}, "own block, 1"),
+    (save_circuit_tracer, "a", {"config": "model_kind: cross_layer_transcoder"}, "cross_layer_transcoder"),
+    (save_circuit_tracer, "a", {"config": "transcoders: ['hf://x/y/z.npz']"}, "files of other repos"),
+    (save_circuit_tracer, "a", {"config": "!!python/object/apply:os.getcwd []"}, "Invalid config file"),
+    (save_circuit_tracer, "a", {"config": "[1, 2]"}, "must be a mapping"),
 ]
 
 
-@pytest.mark.parametrize(("save", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
+@pytest.mark.parametrize(("save", "name", "settings", "sentence"), REFUSED, ids=[row[-1] for row in REFUSED])
 def test_unsupported_activations_and_architectures(
-    place: Path, capsys: Capture, save: Callable[[Path], object], sentence: str
+    place: Path, capsys: Capture, save: Callable[..., object], name: str, settings: dict[str, Any], sentence: str
 ) -> None:
-    save(place / "theirs")
-    more = ["--layer", "1"] if (place / "theirs" / "a" / "config.yaml").exists() else []
+    save(place / "theirs" / name, **settings)
+    more = ["--layer", "1"] if save is save_circuit_tracer else []
     assert sentence in refused(capsys, "theirs", *more)
 
 
