@@ -157,10 +157,14 @@ def test_the_steered_variant_alone_is_the_same(world: World) -> None:
 
 def test_nonsense_is_named() -> None:
     def flaw(ids: Sequence[int], probability: float) -> str:
+        texts: dict[Variant, tuple[Sequence[int], float]] = {
+            "baseline": (range(40), 0.5),
+            "steered": (ids, probability),
+        }
         figures = SteeringFigures.of_tokens(
             TokenEvent(variant, 0, at, token, "a", p, 0.0, 0.1, (), (), (), None)
-            for variant, tokens, p in (("baseline", range(40), 0.5), ("steered", ids, probability))
-            for at, token in enumerate(tokens)
+            for variant, (chosen, p) in texts.items()
+            for at, token in enumerate(chosen)
         )
         assert figures is not None
         return figures.flaws[0]

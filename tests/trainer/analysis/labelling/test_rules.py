@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
@@ -38,7 +39,7 @@ from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record
-from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.runs import World
 
 WORDS = ["the", "der", "fox", "ran", ",", "red", "and"]
@@ -104,7 +105,9 @@ def test_rules_of_several_experts_equal_those_of_each_alone(text: list[str]) -> 
     assert sum(best is not None for best in together) >= len(WORDS)
 
 
-def test_labels_are_stored_with_scores_and_replaced(world: World, run: Run) -> None:
+def test_labels_of_an_indexed_run_are_stored_with_scores_and_replaced(world: World, run: Run) -> None:
+    with pytest.raises(UserError, match="mxd index small"):
+        label_experts(run, world.database)
     world.index(run, tokens=3_000)
     result = label_experts(run, world.database)
     stored = world.rows(AutomaticLabelRecord)
@@ -119,12 +122,6 @@ def test_labels_are_stored_with_scores_and_replaced(world: World, run: Run) -> N
     assert [label.label for label in world.rows(AutomaticLabelRecord)] == [label.label for label in stored]
     world.index(run)
     assert world.rows(AutomaticLabelRecord) == []
-
-
-def test_a_run_without_an_index_is_an_error_and_cancelling_changes_nothing(world: World, run: Run) -> None:
-    with pytest.raises(UserError, match="mxd index small"):
-        label_experts(run, world.database)
-    world.index(run, tokens=3_000)
     with pytest.raises(CancelledError):
         label_experts(run, world.database, callbacks=Callbacks(is_cancelled=lambda: True))
     assert world.rows(AutomaticLabelRecord) == []
@@ -278,34 +275,29 @@ def retry_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
 
 
-@pytest.fixture
-def serve() -> Iterator[Callable[[Answer], str]]:
-    """Start an endpoint with the given answers and return its URL."""
-    servers: list[ThreadingHTTPServer] = []
+@contextmanager
+def serving(answer: Answer) -> Iterator[str]:
+    """URL of an endpoint with these answers."""
 
-    def start(answer: Answer) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                status, content = answer(request["messages"][-1]["content"])
-                body = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, content = answer(request["messages"][-1]["content"])
+            body = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Log nothing."""
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing."""
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        return f"http://127.0.0.1:{server.server_address[1]}/v1"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        finally:
+            server.shutdown()
 
 
 @pytest.fixture
@@ -321,18 +313,18 @@ def usable_answer(question: str) -> tuple[int, str]:
     return 200, '{"label": "letters\\n of words"}'
 
 
-def explain(world: World, run: Run, url: str, **options: object) -> object:
-    return explain_experts(run, world.database, "asked", Endpoint(url, "asked").ask, limit=3, **options)  # type: ignore[arg-type]
+def explain(world: World, run: Run, answer: Answer, callbacks: Callbacks = NO_CALLBACKS) -> ExplainResult:
+    """Ask an endpoint with these answers for labels of the three experts without one."""
+    with serving(answer) as url:
+        ask = Endpoint(url, "asked").ask
+        return explain_experts(run, world.database, "asked", ask, limit=3, callbacks=callbacks)
 
 
-def test_labels_are_stored_with_scores_and_requested_once(
-    world: World, indexed: Run, serve: Callable[[Answer], str]
-) -> None:
-    url = serve(usable_answer)
-    explain(world, indexed, url)
+def test_labels_are_stored_with_scores_and_requested_once(world: World, indexed: Run) -> None:
+    explain(world, indexed, usable_answer)
     first = {label.expert for label in world.rows(AutomaticLabelRecord)}
     assert first
-    explain(world, indexed, url)
+    explain(world, indexed, usable_answer)
     stored = world.rows(AutomaticLabelRecord)
     assert len(stored) > len(first)
     assert {label.label for label in stored} == {"letters of words"}
@@ -348,29 +340,26 @@ def test_labels_are_stored_with_scores_and_requested_once(
         lambda question: (200, '{"matching": "all"}') if question.startswith("D") else (200, '{"label": "a"}'),
     ],
 )
-def test_an_unusable_answer_gives_no_label(
-    world: World, indexed: Run, serve: Callable[[Answer], str], answer: Answer
-) -> None:
-    result = explain(world, indexed, serve(answer))
-    assert isinstance(result, ExplainResult)
+def test_an_unusable_answer_gives_no_label(world: World, indexed: Run, answer: Answer) -> None:
+    result = explain(world, indexed, answer)
     assert result.failed > 0
     assert result.failed + result.skipped == 3
     assert world.rows(AutomaticLabelRecord) == []
 
 
 @pytest.mark.parametrize("status", [401, 500])
-def test_an_error_status_is_an_error(world: World, indexed: Run, serve: Callable[[Answer], str], status: int) -> None:
+def test_an_error_status_is_an_error(world: World, indexed: Run, status: int) -> None:
     with pytest.raises(EndpointError, match=str(status)):
-        explain(world, indexed, serve(lambda question: (status, "no")))
+        explain(world, indexed, lambda question: (status, "no"))
     assert world.rows(AutomaticLabelRecord) == []
 
 
-def test_labels_survive_cancelling(world: World, indexed: Run, serve: Callable[[Answer], str]) -> None:
-    url = serve(usable_answer)
+def test_labels_survive_cancelling(world: World, indexed: Run) -> None:
+    callbacks = Callbacks(is_cancelled=lambda: bool(world.rows(AutomaticLabelRecord)))
     with pytest.raises(UserError, match="saved"):
-        explain(world, indexed, url, callbacks=Callbacks(is_cancelled=lambda: bool(world.rows(AutomaticLabelRecord))))
+        explain(world, indexed, usable_answer, callbacks)
     assert len(world.rows(AutomaticLabelRecord)) == 1
-    explain(world, indexed, url)
+    explain(world, indexed, usable_answer)
     assert len(world.rows(AutomaticLabelRecord)) > 1
 
 
