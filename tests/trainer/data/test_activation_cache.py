@@ -121,20 +121,16 @@ def test_a_process_opens_only_the_files_with_its_sequences(
         assert opened == max(1, parted.manifest.parts / world_size)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"seed": 3}, "another --data-seed"),
-        ({"tokens": 10**6}, "Add --on-short-text=repeat"),
-        ({"layer": 1, "language_model": "other"}, "another language model"),
-        ({"layer": 2}, "lacks layer 2"),
-    ],
-)
-def test_other_settings_are_rejected(
-    shared: World, cache: ActivationCache, settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        cache.check(stream_of(shared, **settings))
+def test_other_settings_are_rejected(shared: World, cache: ActivationCache) -> None:
+    rejected: dict[str, dict[str, Any]] = {
+        "another --data-seed": {"seed": 3},
+        "Add --on-short-text=repeat": {"tokens": 10**6},
+        "another language model": {"layer": 1, "language_model": "other"},
+        "lacks layer 2": {"layer": 2},
+    }
+    for message, settings in rejected.items():
+        with pytest.raises(UserError, match=message):
+            cache.check(stream_of(shared, **settings))
 
 
 def test_another_cache_is_left_alone_and_damaged_files_are_rejected(shared: World, tmp_path: Path) -> None:
@@ -157,14 +153,11 @@ def test_another_cache_is_left_alone_and_damaged_files_are_rejected(shared: Worl
         ActivationCache.open(own_cache, CPU)
 
 
+OTHER_BATCHES = OptimizerConfig(batch_tokens=32, buffer_tokens=512)
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"tokens": 64},
-        {"seed": 1},
-        {"optimizer": OptimizerConfig(batch_tokens=32, buffer_tokens=512)},
-        {"language_model": "other"},
-    ],
+    "changes", [{"tokens": 64}, {"seed": 1}, {"optimizer": OTHER_BATCHES}, {"language_model": "other"}]
 )
 def test_runs_with_different_batches_are_rejected(world: World, changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="trained together"):
@@ -209,10 +202,8 @@ class Jobs:
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self.cache, self.orders = world, folder / "cache", folder / "orders"
         self.orders.touch()
-        flags = (
-            "--layer 1 --num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512 --log-every 4"
-        )
-        flags += " --learning-rate 0.01 --tokens 1536 --checkpoint-every 1024"
+        flags = "--layer 1 --num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512"
+        flags += " --log-every 4 --learning-rate 0.01 --tokens 1536 --checkpoint-every 1024"
         data = ["--dataset", world.text.dataset, "--data", str(world.data), "--cache", str(self.cache)]
         self.flags = [str(saved_language_model(folder / "language-model")), *flags.split(), *data]
 

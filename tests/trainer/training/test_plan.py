@@ -106,10 +106,8 @@ def test_counts_equal_those_of_the_loaded_model(family: str, tmp_path: Path) -> 
     result = plan_training([requested], CPU)
     language_model = tiny_language_model(family)
     assert result.language_model_parameters == sum(it.numel() for it in language_model.module.parameters())
-    matrices = [
-        it.numel() for block in language_model.architecture.blocks[:2] for it in block.parameters() if it.dim() > 1
-    ]
-    assert result.language_model_used_parameters == sum(matrices)
+    used = language_model.architecture.blocks[:2].parameters()
+    assert result.language_model_used_parameters == sum(it.numel() for it in used if it.dim() > 1)
     layer = build_layer(build_layer_config(requested, language_model.architecture))
     assert result.layers[0].parameters == layer.num_parameters
     folder = str(saved_language_model(tmp_path / "saved", family))
@@ -208,12 +206,9 @@ def test_fewer_runs_or_auto_map_are_suggested(tmp_path: Path, monkeypatch: pytes
 def test_a_step_on_a_gpu_holds_the_scores_of_all_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPT-2's layer: a CPU holds 4M scores at a time, a GPU those of all 4,096 tokens."""
     monkeypatch.setattr(ops, "compiled_ops", lambda _device: triton_ops)
-    config(tmp_path)  # saves the model's config
-    planned = {
-        device: PlannedTraining([config(tmp_path)], TrainSetup(torch.device(device))) for device in ("cpu", "cuda")
-    }
-    sizes = LayerSizes(768, 3072, 768, 21_490, 32, readers=1)
-    extra = planned["cuda"].step_bytes(sizes, 4096) - planned["cpu"].step_bytes(sizes, 4096)
+    runs, sizes = [config(tmp_path)], LayerSizes(768, 3072, 768, 21_490, 32, readers=1)
+    on_gpu, on_cpu = (PlannedTraining(runs, TrainSetup(torch.device(device))) for device in ("cuda", "cpu"))
+    extra = on_gpu.step_bytes(sizes, 4096) - on_cpu.step_bytes(sizes, 4096)
     assert extra == 4 * 2 * 21_490 * (4096 - (1 << 22) // 21_490)
 
 
@@ -221,18 +216,17 @@ H100 = TrainSetup.from_device_name("h100")
 
 
 def preset(name: str, layer: int = 16, **optimizer: Any) -> TrainConfig:
-    return in_bfloat16(
-        TrainConfig(
-            name="planned",
-            language_model=Preset.read(FOLDER / f"{name}.toml").language_model,
-            layer=layer,
-            text=TextConfig(dataset="none"),
-            tokens=10**7,
-            num_experts=65_536,
-            k=64,
-            optimizer=OptimizerConfig(**{"batch_tokens": 4096} | optimizer),
-        )
+    planned = TrainConfig(
+        name="planned",
+        language_model=Preset.read(FOLDER / f"{name}.toml").language_model,
+        layer=layer,
+        text=TextConfig(dataset="none"),
+        tokens=10**7,
+        num_experts=65_536,
+        k=64,
+        optimizer=OptimizerConfig(**{"batch_tokens": 4096} | optimizer),
     )
+    return in_bfloat16(planned)
 
 
 def test_a_preset_is_planned_without_network_for_a_device_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,10 +252,9 @@ def test_more_machines_are_not_recommended_where_gradients_take_longer_than_they
     eight = plan_training(runs, sixteen._replace(processes=8, nodes=1))
     assert plan_training(runs, sixteen).tokens_per_second < eight.tokens_per_second
     best = recommend(runs, sixteen)
-    assert best is not None
-    assert best.setup.nodes == 1
     large = recommend([preset("llama-3.1-8b", batch_tokens=2**17, buffer_tokens=2**17)], sixteen)
-    assert large is not None
+    assert best is not None and large is not None
+    assert best.setup.nodes == 1
     assert (large.setup.processes, large.setup.nodes) == (16, 2)
     assert large.tokens_per_second > best.tokens_per_second
 
