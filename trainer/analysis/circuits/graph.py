@@ -162,9 +162,9 @@ class CircuitVerdict(Documented):
     level: Literal["good", "weak", "bad"]
     """bad: the model does not do what the circuit predicts."""
     headline: str
-    """Verdict in plain words."""
+    """How much the shown experts explain, with the shares."""
     sentence: str
-    """The same in the terms of circuits, with its numbers."""
+    """The same in the terms of circuits, and whether the predictions hold."""
     figures: tuple[tuple[str, str, str], ...]
     """Name, value and note of each number behind it."""
     limits: str
@@ -303,8 +303,6 @@ LIMITS = (
     + f"; never sufficient below random experts plus {CHANCE_SDS} SD. Predictions hold from r = {HELD[0]} and "
     f"{HELD[1]:.0%} in the predicted direction, roughly from {ROUGHLY_HELD[0]} and {ROUGHLY_HELD[1]:.0%}."
 ).replace("%", "\N{NO-BREAK SPACE}%")
-AMOUNTS = {"": "most", "mostly ": "half or more", "partly ": "part", "not ": "little"}
-"""How much of what all experts add to the target is kept or lost, by degree."""
 NOUNS = {"token": "logit", "difference": "difference of the logits", "expert": "activation"}
 
 
@@ -331,22 +329,16 @@ def verdict_of(
     headline = f"All {circuit.active:,} active experts hardly change the {circuit.label}: there is little to explain."
     if has_shares:
         degree = _degree(kept if is_beyond_chance else 0.0)
-        alone = f"carry {AMOUNTS[degree]} of it"
+        alone = f"carry {_percent(kept)} of it ({shown} random ones {_percent(random)} ± {fixed(100 * deviation, 0)})"
         if kept < 0:
             alone = f"{'lower' if whole > 0 else 'raise'} the {noun}"
         elif not is_beyond_chance:
-            alone = "do no more than random ones"
-        explain = f"{degree.replace('not', 'do not')}explain"
+            alone += ", no more than random ones"
         headline = (
-            f"These {shown} experts {explain} what all {circuit.active:,} add to the {circuit.label}: "
-            f"alone they {alone}, and without them {AMOUNTS[_degree(lost)]} is lost."
+            f"These {shown} experts {degree.replace('not', 'do not')}explain what all {circuit.active:,} add to the "
+            f"{circuit.label} ({signed(whole)}): alone they {alone}, and without them {_percent(1 - lost)} remains."
         )
-        words = f"{degree}sufficient, {_degree(lost)}necessary".capitalize()
-        parts.append(
-            f"{words}: kept alone, {shown} experts carry {_percent(kept)} of the {signed(whole)} that all "
-            f"{circuit.active:,} active ones add to the {noun} ({shown} random ones {_percent(random)} ± "
-            f"{fixed(100 * deviation, 0)}); without the {shown}, {_percent(1 - lost)} remains."
-        )
+        parts.append(f"{degree}sufficient, {_degree(lost)}necessary.".capitalize())
     else:
         parts.append(f"All {circuit.active:,} active experts change the {noun} by only {signed(whole)}: no shares.")
     if not holds:
