@@ -116,7 +116,7 @@ interface PromptLoadingProps {
   readonly run: RunSummary;
   /** What the model does, such as `Routing`. */
   readonly label: string;
-  /** What is routed: the shapes have about as many columns as it has tokens. */
+  /** What becomes a heat map with about as many columns as it has tokens; without it, the shapes are those of layers. */
   readonly text?: string;
   /** Whether the result has a panel beside it. */
   readonly hasPanel?: boolean;
@@ -135,7 +135,7 @@ export function PromptLoading({ run, label, text = "", hasPanel = false, childre
           {isFirst ? `Loading the language model ${run.language_model_name} first …` : `${label} …`} {children}
         </p>
         <div
-          className={children === undefined ? "ghost-grid" : "ghost-rows"}
+          className={text === "" ? "ghost-rows" : "ghost-grid"}
           style={{ "--columns": columns } as CSSProperties}
           aria-hidden="true"
         />

@@ -330,6 +330,15 @@ function HeroLegend({ run, children }: { readonly run: string; readonly children
   );
 }
 
+const TourLink = () => (
+  <p className="ink2">
+    First time here?{" "}
+    <Link className="link" to={useTourUrl()(1)}>
+      Take the tour: six steps, two minutes
+    </Link>
+  </p>
+);
+
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
   const { run, edits } = props;
@@ -345,6 +354,7 @@ function Hero(props: HeroProps) {
         {edits.map(({ expert }) => (
           <ExpertCard key={expert} run={run.name} expert={expert} />
         ))}
+        <TourLink />
       </div>
       <div className="stack hero-main">
         <div className="row">
@@ -411,34 +421,25 @@ function Doors({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const links = usePageLinks();
   const compared = useComparedLinks();
-  const tourUrl = useTourUrl();
   const isOther = ({ language_model: model, status, layer }: RunSummary) =>
     model === run.language_model && status === "finished" && layer !== run.layer;
   const layers = 1 + pickLayerRuns(run, runs.filter(isOther)).length;
   return (
-    <>
-      <nav className="doors" aria-label="Where to begin">
-        <Door
-          icon="routing"
-          title="Follow a sentence"
-          to={links.page(layers > 1 ? "layers" : "routing", { prompt: EXAMPLE_PROMPT })}
-        >
-          Type a text and watch which experts each token uses{layers > 1 && `, in ${layers} layers`}.
-        </Door>
-        <Door icon="experts" title="Find an expert" to={links.page("search")}>
-          Search by word, by passage, by two texts, or by what the model should say.
-        </Door>
-        <Door icon="probing" title="Is it faithful?" to={compared.page("evaluate")}>
-          Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
-        </Door>
-      </nav>
-      <p className="home-tour">
-        First time here?{" "}
-        <Link className="link" to={tourUrl(1)}>
-          Take the tour: six steps, two minutes
-        </Link>
-      </p>
-    </>
+    <nav className="doors" aria-label="Where to begin">
+      <Door
+        icon="routing"
+        title="Follow a sentence"
+        to={links.page(layers > 1 ? "layers" : "routing", { prompt: EXAMPLE_PROMPT })}
+      >
+        Type a text and watch which experts each token uses{layers > 1 && `, in ${layers} layers`}.
+      </Door>
+      <Door icon="experts" title="Find an expert" to={links.page("search")}>
+        Search by word, by passage, by two texts, or by what the model should say.
+      </Door>
+      <Door icon="probing" title="Is it faithful?" to={compared.page("evaluate")}>
+        Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
+      </Door>
+    </nav>
   );
 }
 

@@ -160,7 +160,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
       )}
       {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
       {prompt !== "" && isLoading && error === null && (
-        <PromptLoading run={run} label="Routing" text={prompt} hasPanel={view !== "texts"} />
+        <PromptLoading run={run} label="Routing" text={view === "layers" ? "" : prompt} hasPanel={view !== "texts"} />
       )}
       {!isLoading && view === "texts" && second !== "" && (
         <Compared run={run} first={response} params={params} setParams={setParams} />
