@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine, make_url
 
 from mxd.backend.api.app import create_app
-from mxd.backend.database.engine import open_database
+from mxd.backend.cli.main import run as mxd
+from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import sqlite_url
 from tests.helpers.databases import made_up_database
@@ -27,6 +30,14 @@ CopyMadeUp = Callable[[Path], str]
 def events(stream: str) -> list[dict[str, Any]]:
     """Data of the events of an event stream."""
     return [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
+
+
+def printed(command: str, *words: str) -> Any:
+    """JSON that a command prints in one line."""
+    with redirect_stdout(StringIO()) as out:
+        assert mxd([command, "--json", *words]) == 0
+    (line,) = out.getvalue().removesuffix("\n").split("\n")
+    return json.loads(line)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -67,9 +78,8 @@ def made_up(made_up_place: tuple[Path, str]) -> Path:
 @pytest.fixture
 def own(tmp_path: Path, copy_made_up: CopyMadeUp) -> Iterator[Engine]:
     """A made-up database of the test's own, its data folder under ``tmp_path``."""
-    engine = open_database(copy_made_up(tmp_path))
-    yield engine
-    engine.dispose()
+    with opened(copy_made_up(tmp_path)) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ import csv
 import json
 import shutil
 from collections.abc import Sequence
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from mxd.backend.export.bundles.pack import portable_row, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.utils.display import printable, spreadsheet_text
 from tests.backend.cli.mcp.test_mcp import answer
+from tests.backend.conftest import printed
 from tests.backend.export.bundles.conftest import packed
 from tests.helpers.fuzzing import tried
 from tests.helpers.runs import World
@@ -43,13 +42,6 @@ HOSTILE = [
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
 TYPED = st.text(CHARACTERS, min_size=1, max_size=40).filter(lambda text: bool(text) and text == text.strip())
 SOME = st.lists(TYPED, min_size=EXPERTS, max_size=EXPERTS, unique_by=str.casefold)
-
-
-def printed(*words: str) -> Any:
-    with redirect_stdout(StringIO()) as out:
-        assert mxd(list(words)) == 0
-    (line,) = out.getvalue().removesuffix("\n").split("\n")
-    return json.loads(line)
 
 
 def annotate(client: TestClient, texts: Sequence[str]) -> list[str]:
@@ -96,9 +88,9 @@ def check_files(data: Path, texts: Sequence[str]) -> None:
         cells = [row["label"] for row in csv.DictReader(file)][:EXPERTS]
     assert cells == [printable(spreadsheet_text(text)) for text in texts]
     for expert, text in enumerate(texts):
-        shown = printed("experts", "small", str(expert), "--data", str(data), "--json")
+        shown = printed("experts", "small", str(expert), "--data", str(data))
         assert (shown["row"]["label"], shown["note"], shown["row"]["tags"]) == (text, text, [text])
-        tagged = printed("experts", "small", f"--tag={text}", "--data", str(data), "--json")["experts"]
+        tagged = printed("experts", "small", f"--tag={text}", "--data", str(data))["experts"]
         assert [row["expert"] for row in tagged] == [expert]
 
 
@@ -151,7 +143,7 @@ def test_prompts_arrive_unharmed(live_client: TestClient, fitted: World, prompt:
     routed = live_client.post("/api/runs/small/routing", json={"text": prompt}).json()["tokens"]
     tokenizer = fitted.language_model.tokenizer
     assert tokenizer.decode([token["id"] for token in routed[1:]]) == prompt
-    shown = printed("route", "small", "--data", str(fitted.data), "--device", "cpu", "--json", "--", prompt)
+    shown = printed("route", "small", "--data", str(fitted.data), "--device", "cpu", "--", prompt)
     assert [token["id"] for token in shown["tokens"]] == [token["id"] for token in routed]
 
 

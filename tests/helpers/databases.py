@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, insert, literal, select
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, insert, literal, select, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
@@ -20,6 +20,7 @@ from mxd.trainer.evaluation.benchmark import BASELINES, METRICS, _baseline
 from mxd.trainer.evaluation.benchmark_results import Benchmark, BenchmarkDifference, BenchmarkScore, BenchmarkSettings
 from mxd.trainer.layers.variants import build_layer
 from mxd.trainer.storage.database import column_types as packing
+from mxd.trainer.storage.database.engine import connect
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.search import insert_search, make_search_table, search_body
 from mxd.trainer.storage.database.tables import (
@@ -232,6 +233,15 @@ def permuted_copy(run: Run, name: str, order: Sequence[int], database: Engine) -
     copy.layer.save(folder)
     with Session(database) as session, session.begin():
         _copy_rows(session, run.name, name, order)
+
+
+def stored_rows(url: str, table: str) -> list[tuple[Any, ...]]:
+    """All rows of a table, in one order."""
+    engine = connect(url)
+    with engine.connect() as connection:
+        found = sorted((tuple(row) for row in connection.execute(text(f"SELECT * FROM {table}"))), key=str)
+    engine.dispose()
+    return found
 
 
 def _copy_rows(session: Session, name: str, new_name: str, order: Sequence[int]) -> None:

@@ -152,11 +152,8 @@ STEERING: dict[str, Any] = {
 }
 
 
-def save(client: TestClient, name: str = "Foxes", path: str = SESSIONS, **changes: Any) -> dict[str, Any]:
-    answer = client.post(path, json={"name": name, "steering": {**STEERING, **changes}})
-    assert answer.status_code == 201, answer.text
-    saved: dict[str, Any] = answer.json()
-    return saved
+def save(client: TestClient, name: str = "Foxes", path: str = SESSIONS, **changes: Any) -> Any:
+    return client.post(path, json={"name": name, "steering": {**STEERING, **changes}}).raise_for_status().json()
 
 
 def test_a_session_round_trips(own_client: TestClient) -> None:

@@ -1,6 +1,5 @@
 """Damaged, full, read-only, older, locked and frozen databases: clear errors, rescued labels, limits of waiting."""
 
-import json
 import os
 import random
 import shutil
@@ -43,7 +42,8 @@ from mxd.trainer.storage.database.search import delete_search
 from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
-from tests.helpers.databases import made_up_database
+from tests.backend.cli.conftest import Capture, document, output, rejected
+from tests.helpers.databases import made_up_database, stored_rows
 from tests.helpers.runs import World
 from tests.helpers.servers.postgresql import Server
 
@@ -96,11 +96,9 @@ def test_only_missing_search_documents_are_found(intact: Engine) -> None:
     assert "searchable experts, found 0" in found
 
 
-def test_the_command_returns_1_if_there_are_findings(intact: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_returns_1_if_there_are_findings(intact: Engine, capsys: Capture) -> None:
     url = intact.url.render_as_string(hide_password=False)
-    assert mxd(["database", "check", "--database", url, "--json"]) == 0
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert answer["findings"] == []
+    assert document(capsys, "database", "check", "--database", url)["findings"] == []
     with intact.begin() as connection:
         connection.execute(text("UPDATE indexes SET examples = examples + 1"))
     assert mxd(["database", "check", "--database", url]) == 1
@@ -132,7 +130,7 @@ def spoil(file: Path, page: int) -> bytes:
     return file.read_bytes()
 
 
-def test_labels_and_lists_of_a_damaged_file_are_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_and_lists_of_a_damaged_file_are_saved(tmp_path: Path, capsys: Capture) -> None:
     file, rescued = annotated(tmp_path), tmp_path / "rescued.sqlite"
     words = ["database", "rescue", str(rescued), "--data", str(tmp_path)]
     with opened(f"sqlite:///{file}") as database, database.connect() as connection:
@@ -147,8 +145,7 @@ def test_labels_and_lists_of_a_damaged_file_are_saved(tmp_path: Path, capsys: py
         ((record, size),) = annotations.lists_with_counts(session, "first")
         assert (record.name, size) == ("foxes", 2)
     rescued.write_text("mine")
-    assert mxd(words) == 2
-    assert "Choose a new file" in capsys.readouterr().err
+    assert "Choose a new file" in rejected(capsys, *words)
     assert rescued.read_text() == "mine"
     rescued.unlink()
     spoil(file, before.rindex(b"label 50") // PAGE)
@@ -156,9 +153,7 @@ def test_labels_and_lists_of_a_damaged_file_are_saved(tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_disk_space_is_reclaimed(
-    kind: str, tmp_path: Path, postgresql_server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_disk_space_is_reclaimed(kind: str, tmp_path: Path, postgresql_server: Server, capsys: Capture) -> None:
     database = made_up_database(tmp_path, sqlite_url(tmp_path) if kind == "sqlite" else postgresql_server.new())
     url = database.url.render_as_string(hide_password=False)
     for content in ("".join(chr(33 + n % 90) for n in range(10**6)), ""):
@@ -169,8 +164,7 @@ def test_disk_space_is_reclaimed(
         with pytest.raises(UserError, match="Another program is writing"):
             compact_database(other)
     database.dispose()
-    assert mxd(["database", "compact", "--database", url, "--json"]) == 0
-    done = json.loads(capsys.readouterr().out)
+    done = document(capsys, "database", "compact", "--database", url)
     assert min(done.values()) > 0
     assert kind == "postgresql" or done["bytes_after"] < done["bytes_before"] - 10**6
 
@@ -204,25 +198,16 @@ def use(monkeypatch: pytest.MonkeyPatch, tables: OwnedTables) -> OwnedTables:
     return tables
 
 
-def rows(url: str, table: str) -> list[list[Any]]:
-    """Return all rows of a table."""
-    engine = connect(url)
-    with engine.connect() as connection:
-        found = [list(row) for row in connection.execute(text(f"SELECT * FROM {table}"))]
-    engine.dispose()
-    return found
-
-
 TABLES = ("runs", "metrics", "indexes", "experts", "examples", "sequences", "labels")
 
 
 def test_an_upgrade_adds_what_is_missing_and_keeps_every_row(url: str, newer: OwnedTables) -> None:
     with pytest.raises(UserError, match="older version of MxD Explorer"):
         open_database(url)
-    before = {table: rows(url, table) for table in TABLES}
+    before = {table: stored_rows(url, table) for table in TABLES}
     assert all(before.values())
     assert upgrade_database(url) == UpgradeResult(NEWEST, OWN, NEWEST + 1, OWN)
-    after = {table: rows(url, table) for table in TABLES}
+    after = {table: stored_rows(url, table) for table in TABLES}
     assert [row[:-1] for row in after.pop("runs")] == before.pop("runs")
     assert after == before
     engine = open_database(url)
@@ -231,7 +216,7 @@ def test_an_upgrade_adds_what_is_missing_and_keeps_every_row(url: str, newer: Ow
     assert upgrade_database(url) == UpgradeResult(NEWEST + 1, OWN, NEWEST + 1, OWN)
 
 
-def test_an_upgrade_of_the_annotations_alone_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_upgrade_of_the_annotations_alone_is_reported(tmp_path: Path, capsys: Capture) -> None:
     database = sqlite_url(tmp_path)
     with pytest.raises(NotFoundError, match="No database at"):
         upgrade_database(database)
@@ -241,8 +226,7 @@ def test_an_upgrade_of_the_annotations_alone_is_reported(tmp_path: Path, capsys:
         connection.execute("ALTER TABLE sessions DROP COLUMN result")
         connection.execute("UPDATE backend_version SET version_num = '2'")
     for sentence in (f"Upgraded the tables of annotations from version 2 to {OWN}.", "Nothing was changed."):
-        assert mxd(["database", "upgrade", "--database", database]) == 0
-        assert sentence in capsys.readouterr().out
+        assert sentence in output(capsys, "database", "upgrade", "--database", database)
 
 
 @pytest.mark.parametrize("tables", OWNERS, ids=lambda tables: tables.owner)
@@ -254,7 +238,7 @@ def test_a_newer_database_is_rejected_and_unchanged(tables: OwnedTables, url: st
     for attempt in (open_database, upgrade_database):
         with pytest.raises(UserError, match="newer version of MxD Explorer"):
             attempt(url)
-    assert rows(url, tables.table.name) == [["99"]]
+    assert stored_rows(url, tables.table.name) == [("99",)]
 
 
 def test_a_failed_upgrade_changes_nothing(url: str, newer: OwnedTables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,18 +247,18 @@ def test_a_failed_upgrade_changes_nothing(url: str, newer: OwnedTables, monkeypa
         raise MemoryError
 
     use(monkeypatch, replace(newer, change=fail))
-    before = rows(url, "runs")
+    before = stored_rows(url, "runs")
     with pytest.raises(MemoryError):
         upgrade_database(url)
-    assert rows(url, "runs") == before
-    assert rows(url, "trainer_version") == [[str(NEWEST)]]
+    assert stored_rows(url, "runs") == before
+    assert stored_rows(url, "trainer_version") == [(str(NEWEST),)]
     if url.startswith("sqlite"):  # PostgreSQL accepts no dangling rows
         use(monkeypatch, newer)
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
             connection.execute("UPDATE metrics SET run_id = run_id + 99")
         with pytest.raises(UserError, match="The database was not changed"):
             upgrade_database(url)
-        assert rows(url, "trainer_version") == [[str(NEWEST)]]
+        assert stored_rows(url, "trainer_version") == [(str(NEWEST),)]
 
 
 def test_counts_may_exceed_32_bits(url: str) -> None:
@@ -318,7 +302,7 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
 
 
 @pytest.mark.parametrize("spoils_packed", [True, False])
-def test_damaged_database(spoils_packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_database(spoils_packed: bool, tmp_path: Path, capsys: Capture) -> None:
     database, path = made_up_database(tmp_path, sqlite_url(tmp_path)), tmp_path / "mxd.sqlite"
     with database.begin() as connection:
         if spoils_packed:

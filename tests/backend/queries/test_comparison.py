@@ -38,8 +38,7 @@ def change(folder: Path, **settings: Any) -> None:
 def pair_client(fitted: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A client of a server with the run ``small`` and copies of it: in the same place, in another layer, of another
     language model with other tokens."""
-    data = tmp_path_factory.mktemp("pair") / "data"
-    shutil.copytree(fitted.data, data)
+    data = shutil.copytree(fitted.data, tmp_path_factory.mktemp("pair") / "data")
     with opened(sqlite_url(data)) as database:
         for name in COPIES:
             permuted_copy(Run.load("small", data), name, ORDER, database)
@@ -55,9 +54,8 @@ def pair_client(fitted: World, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield it
 
 
-def compared(client: TestClient, other: str) -> dict[str, Any]:
-    answer: dict[str, Any] = client.get(f"/api/runs/small/comparison/{other}").raise_for_status().json()
-    return answer
+def compared(client: TestClient, other: str) -> Any:
+    return client.get(f"/api/runs/small/comparison/{other}").raise_for_status().json()
 
 
 def test_experts_of_a_permuted_copy_are_matched(pair_client: TestClient) -> None:

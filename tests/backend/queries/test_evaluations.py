@@ -124,9 +124,7 @@ def copy(measured: Path, tmp_path: Path) -> Iterator[Copy]:
 
 def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
     """A figure, which is valid and leaves its colours to the page."""
-    answer = client.get(f"/api/figures/{name}", params=query)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
+    found: dict[str, Any] = client.get(f"/api/figures/{name}", params=query).raise_for_status().json()
     go.Figure(data=found["data"], layout=found["layout"])
     assert "color" not in json.dumps(found)
     assert "template" not in found["layout"]
@@ -135,9 +133,8 @@ def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
 
 
 def chapter(client: TestClient, run: str, key: str) -> list[dict[str, Any]]:
-    answer = client.get(f"/api/runs/{run}/report")
-    assert answer.status_code == 200, answer.text
-    return next(one["sections"] for one in answer.json()["chapters"] if one["key"] == key)
+    chapters = client.get(f"/api/runs/{run}/report").raise_for_status().json()["chapters"]
+    return next(one["sections"] for one in chapters if one["key"] == key)
 
 
 def rows(client: TestClient, run: str, key: str, section: int = 0) -> dict[str, dict[str, Any]]:
@@ -208,11 +205,6 @@ def test_metrics_are_beside_those_of_other_runs_and_dead_beside_inactive(copy: C
     assert "Others: 2 runs of layer 1 on the same text." in section["intro"][0]
     assert f"({own}\N{NO-BREAK SPACE}%) are inactive: on none of these 320 tokens" in section["intro"][1]
     assert section["intro"][1].endswith(f" 2 ({share}) are dead: active on none of 9,000 indexed tokens.")
-
-
-def test_a_key_of_a_report_has_one_meaning() -> None:
-    keys = [metric.key for metric in (*METRICS, *MEANS_OVER_EXPERTS)]
-    assert len(keys) == len(set(keys))
 
 
 def difference(seen: TestClient, one: str, other: str) -> Any:
@@ -617,8 +609,7 @@ def test_a_scatter_plot_is_sampled_and_follows_labels(
 
 def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, own_client: TestClient) -> None:
     def note() -> str:
-        chapters = own_client.get("/api/runs/first/report").json()["chapters"]
-        (section,) = next(one["sections"] for one in chapters if one["key"] == "steering")
+        (section,) = chapter(own_client, "first", "steering")
         return str(section["figure"]["note"])
 
     with Session(own) as session, session.begin():
@@ -638,7 +629,9 @@ def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, 
     assert note() == "3 experts, 3 samples of 24 tokens for each of 3 prompts per strength"
 
 
-def test_terms_of_metrics_are_in_the_glossary_whose_limits_are_filled_in() -> None:
+def test_metrics_have_keys_of_their_own_and_terms_of_the_glossary_whose_limits_are_filled_in() -> None:
+    keys = [metric.key for metric in (*METRICS, *MEANS_OVER_EXPERTS)]
+    assert len(keys) == len(set(keys))
     terms = {term.id: term.text for section in glossary() for term in section.terms}
     assert {metric.term for metric in METRICS} - {None} <= terms.keys()
     assert not [term for term, text in terms.items() if "{" in text or not text]

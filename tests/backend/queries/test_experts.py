@@ -206,9 +206,7 @@ def automatic(expert: int, maker: str, accuracy: float, label: str = "Old\nfoxes
 
 
 def row(client: TestClient, expert: int) -> dict[str, Any]:
-    page = client.get(EXPERTS, params={"sort": "expert", "order": "asc", "limit": 200}).json()
-    found: dict[str, Any] = page["experts"][expert]
-    return found
+    return all_pages(client, sort="expert", order="asc", limit=200)[expert]
 
 
 def test_two_servers_see_the_writes_of_each_other(own_settings: Settings) -> None:
@@ -245,9 +243,7 @@ def test_experts_with_automatic_labels_follow_those_with_a_user_label(own: Engin
         weak, good, best = automatic(3, "features", 0.6), automatic(5, "features", 0.7), automatic(8, "features", 0.9)
         session.add_all([weak, good, best, automatic(9, "features", 1.0)])
     for order, first in (("asc", [9, 7]), ("desc", [7, 9])):
-        pages = own_client.get(EXPERTS, params={"sort": "label", "order": order, "limit": 3}).json()
-        rest = own_client.get(EXPERTS, params={"sort": "label", "order": order, "cursor": pages["next_cursor"]}).json()
-        experts = [row["expert"] for row in (*pages["experts"], *rest["experts"])]
+        experts = [row["expert"] for row in all_pages(own_client, sort="label", order=order, limit=3)]
         assert experts[:4] == [*first, 8, 5]
         assert len(set(experts)) == len(experts)
 
@@ -256,14 +252,10 @@ def test_the_best_matches_of_a_search_come_first(own_client: TestClient) -> None
     for expert, label in ((7, "foxes and hounds"), (9, "a hound"), (11, "hound")):
         own_client.patch(f"{EXPERTS}/{expert}", json={"label": label})
     for limit in (1, 2, 200):
-        page: dict[str, str | int] = {"search": "hound", "sort": "match", "order": "asc", "limit": limit}
-        experts: list[int] = []
-        while page.get("cursor", "") is not None:
-            answer = own_client.get(EXPERTS, params=page).json()
-            experts += [row["expert"] for row in answer["experts"]]
-            page["cursor"] = answer["next_cursor"]
+        found = all_pages(own_client, search="hound", sort="match", order="asc", limit=limit)
+        experts = [row["expert"] for row in found]
         assert experts[:3] == [11, 9, 7]
-        assert len(set(experts)) == len(experts) == answer["matching"]
+        assert len(set(experts)) == len(experts)
     by_label, unsearched = (
         own_client.get(EXPERTS, params={"sort": sort, "order": "asc"}) for sort in ("label", "match")
     )

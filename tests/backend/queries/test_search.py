@@ -37,8 +37,7 @@ def labelled(own_client: TestClient) -> Iterator[TestClient]:
 
 def hits(client: TestClient, typed: str, **more: Any) -> list[tuple[int, str]]:
     """(expert, where it was found) of each hit."""
-    answer = client.get("/api/search", params={"runs": "first", "text": typed, **more})
-    assert answer.status_code == 200
+    answer = client.get("/api/search", params={"runs": "first", "text": typed, **more}).raise_for_status()
     return [(hit["expert"], hit["matched"]) for hit in answer.json()["hits"]]
 
 
@@ -165,21 +164,12 @@ def test_the_layers_are_ranked_together() -> None:
     clear = {"labeller": "features", "balanced_accuracy": 0.9, "precision": 1.0, "recall": 1.0, "f1": 1.0}
     weak = clear | {"precision": 0.9, "recall": 0.01, "f1": 0.02}
 
+    unmatched = dict.fromkeys(SearchHit.model_fields) | {"run": "r", "top_tokens": (), "is_named": False}
+    unmatched |= {"top_examples": 8, "closeness": 0.0, "density": 0.1}
+
     def hit(expert: int, matched: str, matching: int, **more: Any) -> SearchHit:
-        named = {
-            "label": None,
-            "top_tokens": (),
-            "automatic": None,
-            "is_named": False,
-            "word": None,
-            "token": None,
-            "token_share": None,
-        }
-        scores = {"relation": None, "example": None, "top_examples": 8, "closeness": 0.0, "density": 0.1}
-        return SearchHit.model_validate(
-            {**named, **scores, "run": "r", "layer": expert // 10, "expert": expert, "matched": matched}
-            | {"matching_examples": matching, **more}
-        )
+        found = {"expert": expert, "layer": expert // 10, "matched": matched, "matching_examples": matching}
+        return SearchHit.model_validate(unmatched | found | more)
 
     def label(scores: dict[str, Any], is_clear: bool) -> AutomaticLabel:
         return AutomaticLabel(**scores, label="“fox”", test_examples=20, is_clear=is_clear, weaknesses=[])
@@ -239,11 +229,9 @@ RUN = "/api/runs/small"
 TEXT = "the old fox sang"
 
 
-def search(client: TestClient, **more: Any) -> dict[str, Any]:
-    answer = client.post(f"{RUN}/search/passage", json={"text": TEXT, "limit": 200, **more})
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+def search(client: TestClient, **more: Any) -> Any:
+    body = {"text": TEXT, "limit": 200, **more}
+    return client.post(f"{RUN}/search/passage", json=body).raise_for_status().json()
 
 
 def test_results_equal_the_routing_of_the_text_and_of_a_token(live_client: TestClient) -> None:

@@ -99,9 +99,7 @@ ASKED: dict[str, Any] = {"a": {"documents": RED}, "b": {"documents": BLUE}, "min
 
 
 def contrast_events(client: TestClient, **more: Any) -> list[dict[str, Any]]:
-    answer = client.post("/api/runs/small/contrast", json={**ASKED, **more})
-    assert answer.status_code == 200, answer.text
-    return events(answer.text)
+    return events(client.post("/api/runs/small/contrast", json={**ASKED, **more}).raise_for_status().text)
 
 
 def test_a_contrast_reports_progress_and_both_directions(live_client: TestClient) -> None:
@@ -162,9 +160,7 @@ HOSTILE = "<script>alert(1)</script> the old fox"
 
 
 def made(client: TestClient, body: dict[str, Any]) -> dict[str, str]:
-    answer = client.post(PATH, json=body)
-    assert answer.status_code == 200, answer.text
-    files: dict[str, str] = answer.json()
+    files: dict[str, str] = client.post(PATH, json=body).raise_for_status().json()
     assert "<script" not in files["html"]
     return files
 

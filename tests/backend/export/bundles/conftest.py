@@ -12,7 +12,7 @@ from sqlalchemy import Table, insert
 from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations
-from mxd.backend.database.engine import open_database, reading
+from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.bundles.pack import pack
 from mxd.backend.schemas.experts import AnnotationChange
 from mxd.trainer.analysis.indexing.build import build_index
@@ -41,11 +41,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     made = small_world(tmp_path_factory.mktemp("world"))
     build_index(made.train(), IndexConfig(text=made.text, tokens=2048), made.language_model, made.database)
     made.database.dispose()
-    database = open_database(sqlite_url(made.data))
-    with writing(database) as session:
+    with opened(sqlite_url(made.data)) as database, writing(database) as session:
         _annotate(session)
         _measure(session, made.data)
-    database.dispose()
     return made
 
 
@@ -108,10 +106,8 @@ def _few_experts(value: Any) -> Any:
 
 
 def packed(world: World, path: Path) -> Path:
-    database = open_database(sqlite_url(world.data))
-    with reading(database) as session:
+    with opened(sqlite_url(world.data)) as database, reading(database) as session:
         assert pack(session, Run.load("small", world.data), path, NO_CALLBACKS) == path.stat().st_size
-    database.dispose()
     return path
 
 

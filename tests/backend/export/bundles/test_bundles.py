@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.api.app import create_app
 from mxd.backend.database.annotations import AccessTokenRecord
-from mxd.backend.database.engine import open_database
+from mxd.backend.database.engine import opened
 from mxd.backend.export.bundles.pack import ALWAYS_ALLOWED, LARGEST_LINE, OPENED, TABLES, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
@@ -33,15 +33,11 @@ Change = Callable[[Entries], None]
 
 def table_rows(data: Path, table: Table) -> list[tuple[Any, ...]]:
     """All rows of a table, without what is each database's own."""
-    database = open_database(sqlite_url(data))
-    with Session(database) as session:
-        columns = [column for column in table.columns if column.name not in ("id", "run_id")]
-        wanted = select(*columns)
-        if "run" in table.c:
-            wanted = wanted.where(table.c.run == "small")
-        rows = sorted((tuple(row) for row in session.execute(wanted)), key=str)
-    database.dispose()
-    return rows
+    wanted = select(*(column for column in table.columns if column.name not in ("id", "run_id")))
+    if "run" in table.c:
+        wanted = wanted.where(table.c.run == "small")
+    with opened(sqlite_url(data)) as database, Session(database) as session:
+        return sorted((tuple(row) for row in session.execute(wanted)), key=str)
 
 
 WITH_PATHS = tuple(f"database/{name}.jsonl" for name in ("indexes", "evaluations", "probes", "measurements"))
