@@ -44,13 +44,10 @@ def test_errors_of_the_template(tokenizer: PreTrainedTokenizerBase) -> None:
         chat_text(tokenizer, (USER, Turn(role="system", text="late")))
     with pytest.raises(UserError, match="no turn"):
         chat_text(tokenizer, ())
-
-
-def test_missing_template() -> None:
-    plain = byte_tokenizer()
-    assert not has_chat_template(plain)
+    tokenizer.chat_template = None
+    assert not has_chat_template(tokenizer)
     with pytest.raises(UserError, match="plain text"):
-        chat_text(plain, (USER,))
+        chat_text(tokenizer, (USER,))
 
 
 HOSTILE = {

@@ -1,6 +1,7 @@
 """Joint fine-tuning: KL to the original model, gradients, resuming, errors."""
 
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -44,12 +45,10 @@ def config_of(world: World, prefix: str, **changes: Any) -> FinetuneConfig:
     return FinetuneConfig(**(settings | changes))
 
 
-def tune(world: World, prefix: str, **options: Any) -> FinetuneResult:
+def tune(world: World, prefix: str, runs: Sequence[Run] = (), **options: Any) -> FinetuneResult:
     changes = {key: options.pop(key) for key in list(options) if key in FinetuneConfig.model_fields}
-    runs = options.pop("runs", None) or runs_of(world)
-    return finetune(
-        runs, config_of(world, prefix, **changes), world.data, world.database, world.language_model, **options
-    )
+    config, inputs = config_of(world, prefix, **changes), (world.data, world.database, world.language_model)
+    return finetune(list(runs) or runs_of(world), config, *inputs, **options)
 
 
 def weights(world: World, name: str) -> dict[str, torch.Tensor]:
@@ -66,8 +65,7 @@ def test_fine_tuning_lowers_the_kl_and_changes_only_the_new_layers(trained: Worl
     text = trained.text.model_copy(update={"on_short_text": "repeat"})
     result = tune(trained, "far", tokens=60 * 64, text=text)
     assert [(run.run, run.status) for run in result.runs] == [("far-lower", "finished"), ("far-upper", "finished")]
-    assert result.kl_first is not None
-    assert result.kl_last is not None
+    assert result.kl_first is not None and result.kl_last is not None
     assert result.kl_last < 0.7 * result.kl_first
     assert all(path.read_bytes() == content for path, content in files.items())
     assert alike(original, trained.language_model.module.state_dict())
@@ -152,14 +150,13 @@ def test_incompatible_runs_are_rejected(trained: World) -> None:
     lower, upper = runs_of(trained)
     elsewhere = Run(upper.folder, upper.config.model_copy(update={"language_model": "other"}))
     imported = Run(upper.folder, upper.config.model_copy(update={"method": "jumprelu-transcoder"}))
-    config = config_of(trained, "refused")
     for runs, message in (
         ([lower, lower], "A run is listed twice"),
         ([lower, elsewhere], "different language models"),
         ([lower, imported], "'upper' is an imported jumprelu-transcoder"),
     ):
         with pytest.raises(UserError, match=message):
-            finetune(runs, config, trained.data, trained.database, trained.language_model)
+            tune(trained, "refused", runs)
     with pytest.raises(UserError, match=r"Use \{run\} in --name"):
         tune(trained, "same", name="same")
     with pytest.raises(UserError, match="Invalid run name"):
@@ -191,11 +188,11 @@ def test_passes_are_as_large_as_the_memory_allows(trained: World, monkeypatch: p
         return residual(language_model, ids_BT)
 
     monkeypatch.setattr(LanguageModel, "residual", recorded)
-    options = {"runs": runs_of(trained)[1:], "optimizer": OptimizerConfig(learning_rate=0.003, batch_tokens=128)}
-    tune(trained, "whole", **options)
+    runs, optimizer = runs_of(trained)[1:], OptimizerConfig(learning_rate=0.003, batch_tokens=128)
+    tune(trained, "whole", runs, optimizer=optimizer)
     whole, sizes[:] = max(sizes), []
     monkeypatch.setattr(joined, "free_bytes", lambda _device: 2 * bytes_each)
-    tune(trained, "single", **options)
+    tune(trained, "single", runs, optimizer=optimizer)
     assert whole > 1
     assert set(sizes) == {1}
     # With a transcoder, because centred mixing subtracts the own centre of each pass.

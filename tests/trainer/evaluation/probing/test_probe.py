@@ -118,27 +118,24 @@ def test_features_are_means_over_the_tokens_of_the_text(world: World, labels: st
     assert examples.features["neurons"].shape[1] == 24
 
 
-def by_character(text: str) -> list[int]:
-    """One token per character."""
-    return list(range(len(text)))
+SHORT_B = '{"label": "a", "text": "long enough"}\n{"label": "b", "text": "four"}\n'
 
 
-def test_unusable_labels_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="No such file"):
-        sample_labelled(make_config(str(tmp_path / "gone.jsonl")), by_character)
-    rows = ['{"label": "a", "text": "long enough"}\n', '{"label": "b", "text": "four"}\n']
-    (tmp_path / "one.jsonl").write_text("".join(rows * 20))
-    with pytest.raises(UserError, match=r"one.jsonl has 1 with at least 10 texts of 5 or more tokens"):
-        sample_labelled(make_config(str(tmp_path / "one.jsonl")), by_character)
-    with pytest.raises(UserError, match="No column 'label'"):
-        (tmp_path / "none.csv").write_text("text,kind\na,b\n")
-        sample_labelled(make_config(str(tmp_path / "none.csv")), by_character)
-    (tmp_path / "ids.jsonl").write_text('{"label": "a", "text": [5, 6]}\n' * 20)
-    with pytest.raises(UserError, match=r"Column 'text' of .* holds token ids, but texts are needed"):
-        sample_labelled(make_config(str(tmp_path / "ids.jsonl")), by_character)
-    (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(UserError, match="Unsupported file"):
-        sample_labelled(make_config(str(tmp_path / "a.txt")), by_character)
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("gone.jsonl", None, "No such file"),
+        ("one.jsonl", SHORT_B * 20, r"one.jsonl has 1 with at least 10 texts of 5 or more tokens"),
+        ("none.csv", "text,kind\na,b\n", "No column 'label'"),
+        ("ids.jsonl", '{"label": "a", "text": [5, 6]}\n' * 20, "Column 'text' of .* holds token ids, but texts are"),
+        ("a.txt", "x", "Unsupported file"),
+    ],
+)
+def test_unusable_labels_are_errors(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message):
+        sample_labelled(make_config(str(tmp_path / name)), lambda text: list(range(len(text))))
 
 
 CONFIG = BenchmarkConfig(tokens=8, units=(1, 3), seeds=(1, 2), resamples=100)
