@@ -1,11 +1,12 @@
-"""Waiting until a page is at rest, before it is pointed at, typed at or compared; its accessibility, as axe sees it."""
+"""Waiting until a page is at rest; requests that are held, downloads; accessibility, as axe sees it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Download, Locator, Page, Route, expect
 
 T = TypeVar("T")
 
@@ -62,6 +63,29 @@ def steady(page: Page, read: Callable[[], T]) -> T:
             return now
         last = now
     raise TimeoutError
+
+
+@contextmanager
+def holding(page: Page, address: str, release: Callable[[Route], None] = Route.continue_) -> Iterator[list[Route]]:
+    """Hold requests to an address until the block ends."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(address, hold)
+    yield held
+    for route in held:
+        release(route)
+    page.unroute(address, hold)
+
+
+def downloaded(page: Page, menu: str, item: str) -> Download:
+    """File that an item of a menu saves."""
+    page.get_by_role("button", name=menu, exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name=item).click()
+    return download.value
 
 
 SOURCE = Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js"

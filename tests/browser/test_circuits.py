@@ -4,10 +4,10 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.rest import COLOURS, hover, violations
+from tests.browser.rest import COLOURS, downloaded, holding, hover, violations
 
 pytestmark = pytest.mark.browser
 
@@ -128,20 +128,13 @@ def test_other_targets_and_back(page: Page) -> None:
 
 
 def test_an_example_is_traced_and_saved_once_it_is_measured(page: Page) -> None:
-    held: list[Route] = []
-    page.route("**/api/circuits/check", lambda route: held.append(route))
-    page.goto(ADDRESS)
-    with page.expect_request("**/api/circuits/check", timeout=60_000):
-        page.get_by_role("button", name="Trace an example").click()
-    share = page.get_by_role("button", name="Share")
-    expect(experts(page)).to_have_count(20)
-    expect(share).to_have_count(0)
-    for route in held:
-        route.continue_()
-    share.click()
-    with page.expect_download() as download:
-        page.get_by_role("menuitem", name="Graph for circuit-tracer").click()
-    nodes = json.loads(download.value.path().read_text("utf-8"))["nodes"]
+    with holding(page, "**/api/circuits/check"):
+        page.goto(ADDRESS)
+        with page.expect_request("**/api/circuits/check", timeout=60_000):
+            page.get_by_role("button", name="Trace an example").click()
+        expect(experts(page)).to_have_count(20)
+        expect(page.get_by_role("button", name="Share")).to_have_count(0)
+    nodes = json.loads(downloaded(page, "Share", "Graph for circuit-tracer").path().read_bytes())["nodes"]
     assert len(nodes) == 21
     assert all("measured_effect" in node for node in nodes[1:])
 

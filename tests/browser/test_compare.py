@@ -17,7 +17,7 @@ from mxd.trainer.config.analysis import BENCHMARK_FOLDER
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import remove_run
 from tests.browser.conftest import RUN, OpenPage, Site
-from tests.browser.rest import hover, press, settle, violations
+from tests.browser.rest import downloaded, hover, press, settle, violations
 from tests.browser.test_pages import check_looks
 from tests.browser.test_routing import PROMPT, heat_map
 from tests.helpers.databases import DATASETS, permuted_copy, write_benchmark
@@ -147,10 +147,7 @@ def test_pasted_texts_are_compared(page: Page) -> None:
     expect(page).to_have_url(re.compile("more_in=b"))
     expect(table.get_by_role("region", name="Examples in B: B")).to_contain_text(re.compile("libro|casa|gusta"))
     assert violations(page) == []
-    page.get_by_role("button", name="Export").click()
-    with page.expect_download() as download:
-        page.get_by_role("menuitem", name="CSV").click()
-    assert download.value.suggested_filename.endswith(".csv")
+    assert downloaded(page, "Export", "CSV").suggested_filename.endswith(".csv")
     table.locator("tbody").get_by_role("link").first.click()
     expect(page).to_have_url(re.compile(r"/experts/\d+"))
 

@@ -6,10 +6,10 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import ANSWERING, UNLABELLED
-from tests.browser.rest import COLOURS, expect_accessible, hover, press, rest, violations
+from tests.browser.rest import COLOURS, downloaded, expect_accessible, holding, hover, press, rest, violations
 
 pytestmark = pytest.mark.browser
 
@@ -101,17 +101,13 @@ def test_an_unlabelled_expert_is_measured_and_its_label_and_note_persist(page: P
     note.press("Control+Enter")
     # The editor holds the same words, until they have been saved.
     expect(note).to_have_count(0)
-    held: list[Route] = []
-    page.route("**/writes", lambda route: held.append(route))
-    page.reload()
-    expect(heading).to_be_visible()
-    expect(writes.get_by_text("comparing with random experts")).to_be_visible()
-    colour = "bar => getComputedStyle(bar).backgroundColor"
-    bars = [writes.locator(f".{side} .bar-mark").first for side in ("up", "down")]
-    assert len({bar.evaluate(colour) for bar in bars}) == 1, "no colour before the comparison"
-    for route in held:
-        route.continue_()
-    page.unroute("**/writes")
+    with holding(page, "**/writes"):
+        page.reload()
+        expect(heading).to_be_visible()
+        expect(writes.get_by_text("comparing with random experts")).to_be_visible()
+        colour = "bar => getComputedStyle(bar).backgroundColor"
+        bars = [writes.locator(f".{side} .bar-mark").first for side in ("up", "down")]
+        assert len({bar.evaluate(colour) for bar in bars}) == 1, "no colour before the comparison"
     expect(trust.first).to_have_text("User label, not tested")
     expect(page.get_by_text("Not before code.")).to_be_visible()
     page.get_by_role("button", name="Edit label").click()
@@ -189,27 +185,23 @@ def test_random_examples_show_their_seed_and_weighting(page: Page) -> None:
     expect(random_rows(page)).to_have_text(second, use_inner_text=True)
 
 
-def saved(page: Page, kind: str) -> str:
-    page.get_by_role("button", name="More", exact=True).click()
-    with page.expect_download() as download:
-        page.get_by_role("menuitem", name=kind).click()
-    return download.value.path().read_text("utf-8")
-
-
 def test_downloads_contain_the_displayed_examples(page: Page) -> None:
+    def saved(kind: str) -> str:
+        return downloaded(page, "More", kind).path().read_text("utf-8")
+
     page.goto(f"{EXPERT}&view=snippet&open=1&breaks=1&all=1")
     rest(random_rows(page).first)
     rows = page.locator(".group").get_by_role("listitem").all()
     shown = [(row.locator(".v").inner_text(), row.locator(".w").text_content() or "") for row in rows]
-    table = list(csv.DictReader(saved(page, "Examples, CSV").splitlines()))
+    table = list(csv.DictReader(saved("Examples, CSV").splitlines()))
     assert [f"{float(row['activation']):.2f}" for row in table] == [activation for activation, _ in shown]
     texts = [row["before"] + row["token"] + row["after"] for row in table]
     assert texts == [text.removeprefix("… ").removesuffix(" …") for _, text in shown]
-    everything = json.loads(saved(page, "Everything shown, JSON"))
+    everything = json.loads(saved("Everything shown, JSON"))
     assert everything["shown"] == {"view": "snippet", "breaks": True, "seed": 0}
     listed = [example for group in everything["groups"] for example in group["examples"]]
     assert [example["position"] for example in listed] == [int(row["position"]) for row in table]
-    (statistics,) = csv.DictReader(saved(page, "Statistics, CSV").splitlines())
+    (statistics,) = csv.DictReader(saved("Statistics, CSV").splitlines())
     row = everything["row"]
     assert [int(statistics[name]) for name in ("expert", "active_tokens")] == [row["expert"], row["active_tokens"]]
     assert float(statistics["histogram_high"]) == row["histogram_high"]
@@ -218,13 +210,10 @@ def test_downloads_contain_the_displayed_examples(page: Page) -> None:
 
 
 def test_what_is_said_before_the_steered_texts_can_be_read(page: Page) -> None:
-    held: list[Route] = []
-    page.route("**/steering", lambda route: held.append(route))
-    page.goto(EXPERT)
-    expect(page.get_by_role("region", name="Baseline")).to_have_attribute("aria-busy", "true")
-    assert violations(page, COLOURS) == []
-    for route in held:
-        route.continue_()
+    with holding(page, "**/steering"):
+        page.goto(EXPERT)
+        expect(page.get_by_role("region", name="Baseline")).to_have_attribute("aria-busy", "true")
+        assert violations(page, COLOURS) == []
 
 
 def test_texts_steered_at_three_strengths_are_beside_those_of_a_random_expert(expert: Page) -> None:

@@ -1,16 +1,14 @@
 """Experts: the table, search by effect and by passage; lists and tags: made, filled, put in order, exported."""
 
 import csv
-import io
 import json
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import ANSWERING, BRACKET, CLOSING_TAG, DECIMAL_POINT, RUN, UNLABELLED, Site
-from tests.browser.rest import expect_accessible, press, rest, settle, steady
+from tests.browser.rest import downloaded, expect_accessible, press, rest, settle, steady
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
@@ -228,6 +226,11 @@ def expect_order(page: Page, *experts: int) -> None:
     expect(page.locator(".found tbody td.c-id")).to_have_text([str(expert) for expert in experts])
 
 
+def exported_rows(page: Page) -> list[dict[str, str]]:
+    with downloaded(page, "Export", "CSV").path().open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def without_a_label(page: Page, site: Site) -> list[int]:
     """Experts whose only label is an automatic one that is good enough to be shown, and that no other test names."""
     rows = page.request.get(f"/api/runs/{site.run}/experts?limit=200&sort=density").json()["experts"]
@@ -267,10 +270,10 @@ def test_a_list_is_created_sorted_annotated_and_exported(page: Page) -> None:
     page.reload()
     expect(note).to_have_value("splits numbers")
     expect_order(page, DECIMAL_POINT, BRACKET)
-    rows = list(csv.DictReader(io.StringIO(downloaded(page, "CSV"))))
+    rows = exported_rows(page)
     assert [int(row["expert"]) for row in rows] == [DECIMAL_POINT, BRACKET]
     assert "splits numbers" in rows[0].values()
-    found = json.loads(downloaded(page, "JSON"))
+    found = json.loads(downloaded(page, "Export", "JSON").path().read_bytes())
     assert "splits numbers" in json.dumps(found)
 
 
@@ -318,16 +321,9 @@ def test_experts_of_the_tray_are_saved_as_a_list_and_labelled(page: Page, site: 
     box.fill("Accented letters")
     box.press("Enter")
     expect(row.get_by_role("link")).to_have_text("Accented letters")
-    exported = list(csv.DictReader(io.StringIO(downloaded(page, "CSV"))))
+    exported = exported_rows(page)
     assert [row["label"] for row in exported] == ["“System:” answering a question", "Accented letters"]
     assert exported[1]["automatic_label"] != ""
-
-
-def downloaded(page: Page, kind: str) -> str:
-    page.get_by_role("button", name="Export").click()
-    with page.expect_download() as download:
-        page.get_by_role("menuitem", name=kind, exact=True).click()
-    return Path(download.value.path()).read_text("utf-8")
 
 
 def test_a_user_label_takes_precedence_in_every_tab_and_a_tag_links_to_its_experts(page: Page, site: Site) -> None:

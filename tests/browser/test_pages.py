@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
 from tests.browser.conftest import ANSWERING, RUN, OpenPage
-from tests.browser.rest import ALL, AT_REST, COLOURS, LAYOUT, expect_accessible, settle, violations
+from tests.browser.rest import ALL, AT_REST, COLOURS, LAYOUT, expect_accessible, holding, settle, violations
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
@@ -171,19 +171,16 @@ POSITIONS = """[...document.querySelectorAll(".bar > :not(.sr), main section, ma
 @pytest.mark.parametrize("width", [WIDE, PHONE], ids=["wide", "narrow"])
 def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage, width: int) -> None:
     page = open_page(viewport={"width": width, "height": 844})
-    held: list[Route] = []
-    page.route("**/writes", lambda route: held.append(route))
-    page.goto(f"/experts/{ANSWERING}?run={RUN}")
-    example = page.get_by_role("group", name="Example 1", exact=True).first
-    expect(example).to_be_visible()
-    expect(page.get_by_role("region", name="Steer here")).to_be_visible()
-    expect(page.locator(".bar").get_by_text("Share", exact=True).first).to_be_attached()
-    page.evaluate("Promise.all([...document.fonts].map(face => face.load().catch(() => null)))")
-    example.evaluate(AT_REST)
-    before = page.evaluate(POSITIONS)
-    assert held
-    for route in held:
-        route.continue_()
+    with holding(page, "**/writes") as held:
+        page.goto(f"/experts/{ANSWERING}?run={RUN}")
+        example = page.get_by_role("group", name="Example 1", exact=True).first
+        expect(example).to_be_visible()
+        expect(page.get_by_role("region", name="Steer here")).to_be_visible()
+        expect(page.locator(".bar").get_by_text("Share", exact=True).first).to_be_attached()
+        page.evaluate("Promise.all([...document.fonts].map(face => face.load().catch(() => null)))")
+        example.evaluate(AT_REST)
+        before = page.evaluate(POSITIONS)
+        assert held
     expect(page.get_by_role("region", name="Writes")).to_contain_text(re.compile(r"[Oo]n \d+ of its strongest"))
     settle(page)
     assert page.evaluate(POSITIONS) == before

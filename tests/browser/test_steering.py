@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browser.conftest import ANSWERING, BRACKET, RUN, OpenPage, Site
-from tests.browser.rest import expect_accessible, hover
+from tests.browser.rest import downloaded, expect_accessible, holding, hover
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
@@ -131,16 +131,12 @@ def test_opening_the_url_elsewhere_reproduces_the_texts(page: Page, open_page: O
     search = page.get_by_role("combobox", name="Add an expert")
     search.fill(str(ANSWERING))
     expect(page.get_by_role("option").first).to_be_visible()
-    held: list[Route] = []
-    page.route("**/api/runs/*/steering", lambda route: held.append(route))
-    search.press("Enter")
-    expect(card(page, ANSWERING)).to_be_visible()
-    page.get_by_text("Sampling", exact=True).click()
-    expect(pane(page, "Steered")).to_contain_text("updating")
-    expect_accessible(page.get_by_role("textbox", name="Seed"))
-    for route in held:
-        route.continue_()
-    page.unroute("**/api/runs/*/steering")
+    with holding(page, "**/api/runs/*/steering"):
+        search.press("Enter")
+        expect(card(page, ANSWERING)).to_be_visible()
+        page.get_by_text("Sampling", exact=True).click()
+        expect(pane(page, "Steered")).to_contain_text("updating")
+        expect_accessible(page.get_by_role("textbox", name="Seed"))
     for setting, value in (("Seed", "7"), ("Tokens", "20"), ("Temperature", "1.2")):
         page.get_by_role("textbox", name=setting, exact=True).fill(value)
         page.get_by_role("textbox", name=setting, exact=True).press("Enter")
@@ -246,29 +242,22 @@ def test_a_second_turn_continues_two_chats_without_showing_the_template(chats: P
 
 
 def test_the_code_of_a_chat_waits_for_its_text(chats: Page) -> None:
-    held: list[Route] = []
-    chats.route("**/api/runs/*/routing", lambda route: held.append(route))
-    chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
-    expect(pane(chats, "Steered").get_by_role("listitem")).to_have_count(1)
     code = chats.get_by_role("region", name="Use this in code")
-    expect(code).to_have_count(0)
-    for route in held:
-        _continue_turns_as_text(route)
+    with holding(chats, "**/api/runs/*/routing", _continue_turns_as_text):
+        chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
+        expect(pane(chats, "Steered").get_by_role("listitem")).to_have_count(1)
+        expect(code).to_have_count(0)
     expect(code).to_contain_text("The little girl")
 
 
 def test_an_early_message_waits_for_the_answers_and_the_sweep_offers_the_plain_text(chats: Page) -> None:
-    held: list[Route] = []
-    chats.route("**/api/runs/*/steering", lambda route: held.append(route))
     chats.route("**/api/runs/*/steering/sweep", _continue_turns_as_text)
-    chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
     message = chats.get_by_role("textbox", name="Message to both")
-    message.fill("And then?")
-    message.press("Enter")
-    expect(chats.get_by_text("sent after both answers")).to_be_visible()
-    chats.route("**/api/runs/*/steering", _continue_turns_as_text)
-    for route in held:
-        _continue_turns_as_text(route)
+    with holding(chats, "**/api/runs/*/steering", _continue_turns_as_text):
+        chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
+        message.fill("And then?")
+        message.press("Enter")
+        expect(chats.get_by_text("sent after both answers")).to_be_visible()
     for arm in ARMS:
         expect(pane(chats, arm).get_by_role("listitem")).to_have_count(3)
     expect(message).to_have_value("")
@@ -419,22 +408,16 @@ def test_experts_of_two_layers_are_edited_together_at_clicked_tokens(page: Page)
 
 
 def test_an_expert_is_shared_as_an_offline_page_and_as_a_picture(page: Page, browser: Browser, tmp_path: Path) -> None:
-    def shared(name: str) -> Path:
-        page.get_by_role("button", name="Share").click()
-        with page.expect_download() as download:
-            page.get_by_role("menuitem", name=name).click()
-        download.value.save_as(tmp_path / download.value.suggested_filename)
-        return tmp_path / download.value.suggested_filename
-
     page.goto(f"/experts/{ANSWERING}?run={RUN}")
-    saved = shared("HTML page")
-    assert saved.name == f"{RUN}-expert-{ANSWERING}.html"
+    shared, saved = downloaded(page, "Share", "HTML page"), tmp_path / f"{RUN}-expert-{ANSWERING}.html"
+    assert shared.suggested_filename == saved.name
+    shared.save_as(saved)
     offline = browser.new_context(offline=True).new_page()
     offline.goto(saved.as_uri())
     hover(offline.locator("[data-tip]").first)
     assert RUN in offline.locator("footer").inner_text()
     offline.context.close()
-    picture = shared("PNG card").read_bytes()
+    picture = downloaded(page, "Share", "PNG card").path().read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert struct.unpack(">II", picture[16:24]) == (1200, 630)
     assert len(picture) > 10_000  # not blank
