@@ -99,7 +99,7 @@ function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
   const [isStopped, setStopped] = useState(false);
   const { expert } = detail.row;
   const { controls, error } = useWrites(run, detail);
-  const random = controls?.experts[0];
+  const random = detail.random_expert ?? undefined;
   const isKnown = controls !== undefined || error !== null;
   const [weak, usual] = STRENGTHS;
   const texts = [
@@ -136,7 +136,7 @@ function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
 }
 
 const describePending = (generation: Generation) =>
-  describeProgress(generation, "steered") || "choosing a random expert";
+  describeProgress(generation, "steered") || "waiting for what it writes";
 
 type Shown = ReturnType<typeof useTexts>;
 

@@ -128,7 +128,9 @@ function Finding({ run, rows, pairs }: FindingProps) {
     <div className="finding" role="status">
       <p>
         <b>{count}</b> {rows.length === 0 && "Both texts activate the same experts equally strongly."}
-        {pairs !== null && words.length > 0 && "At each changed word, by difference × rarity, clear labels first:"}
+        {pairs !== null &&
+          words.length > 0 &&
+          "At each changed word, the largest difference × rarity, or a clear label with half of it:"}
       </p>
       {rows.length > 0 &&
         words.slice(0, MAX_WORDS).map(({ a, b, told: experts }, i) => (
