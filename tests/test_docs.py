@@ -27,6 +27,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
 from tests.api import conftest as api
+from tests.backend.cli.conftest import Capture, output
 from tests.helpers import TEST_DEMO
 from tests.helpers.runs import saved_language_model
 
@@ -316,15 +317,12 @@ def test_the_readme() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_the_tutorial(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tutorial(capsys: Capture) -> None:
     # The server runs forever, ablating 256 experts takes a minute, and the tests' demo has neither kinds of text to
     # contrast nor held-out text. All four have their own tests.
     left_out = ("serve", "ablate", "contrast", "evaluate")
     lines = [words for words in commands(ROOT / "docs" / "tutorial.md") if words[0] not in left_out]
-    printed = {}
-    for words in lines:
-        assert run([adapted(word) for word in words]) == 0, words
-        printed[words[0]] = capsys.readouterr().out
+    printed = {words[0]: output(capsys, *map(adapted, words)) for words in lines}
     assert list(printed) == ["train", "index", "runs", "route", "steer"]
     assert "first" in printed["runs"].splitlines()[1]
     default, steered = printed["steer"].strip().split("steered: ")

@@ -190,15 +190,14 @@ def test_flags_become_keywords(flags: str, keywords: str) -> None:
 @one_family
 def test_no_error_names_a_flag(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MXD_DATA", str(tmp_path))
-    sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "context_length": 16, "progress": False, "layer": 1}
     held: dict[str, Any] = {"model": user.model, "tokenizer": user.tokenizer}
     train = partial(mxd.train, user.model, user.tokenizer)
     calls: dict[str, Callable[[], object]] = {
-        r"Unknown setting: lr\. Did you mean 'learning_rate'": lambda: train(texts(), lr=1.0, **sizes),
+        r"Unknown setting: lr\. Did you mean 'learning_rate'": lambda: train(texts(), lr=1.0, **SIZES),
         r"Unknown run 'x'.*Train one with mxd\.train": lambda: mxd.load("x"),
-        r'already exists\. Use resume="if-any"': lambda: train(texts(), name="mine", data=user.data, **sizes),
-        r"exceeds the number of experts, 40\. Lower k=": lambda: train(texts(), name="other", **(sizes | {"k": 41})),
-        r'are needed.*on_short_text="repeat"': lambda: train(list(texts(20)), tokens="1M", **sizes),
+        r'already exists\. Use resume="if-any"': lambda: train(texts(), name="mine", data=user.data, **SIZES),
+        r"exceeds the number of experts, 40\. Lower k=": lambda: train(texts(), name="other", **(SIZES | {"k": 41})),
+        r'are needed.*on_short_text="repeat"': lambda: train(list(texts(20)), tokens="1M", **SIZES),
         r"Choose them with experts=": lambda: mxd.export(user.run, tmp_path / "vectors", format="gguf", **held),
         r"Lower k=|exceeds the layer's K": lambda: mxd.route(user.run, "one", k=9, **held),
         r"neither a pair": lambda: mxd.probe(user.run, ["only a text"], **held),
@@ -241,8 +240,7 @@ def test_every_public_name_has_an_example_that_runs(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
     model, tokenizer = user_model("llama"), byte_tokenizer()
-    sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "context_length": 16, "progress": False}
-    run = mxd.train(model, tokenizer, texts(), layer=1, tokens="2k", name="my-run", **sizes)
+    run = mxd.train(model, tokenizer, texts(), tokens="2k", name="my-run", **SIZES)
     mxd.index(run, texts(), tokens="2k", progress=False)
     names: dict[str, Any] = {"mxd": mxd, "torch": torch, "model": model, "tokenizer": tokenizer}
     names |= {"texts": list(texts(400)), "model_folder": str(saved_language_model(tmp_path / "model"))}

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import mxd
+from mxd.backend.database.engine import opened
 from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.analysis.expert import _sequences_of, mean_outputs
 from mxd.trainer.config.analysis import CircuitConfig, EvaluateConfig
@@ -28,7 +29,7 @@ from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.runs import World, byte_tokenizer, small_world
@@ -56,14 +57,8 @@ _SIZES: dict[str, Any] = {
     **{"sliding_window": 8, "encoder_layers": 1, "vocab_size_per_layer_input": 257, "hidden_size_per_layer_input": 8},
     **{"block_auto_adjust_ff_dim": False, "linear_num_value_heads": 4, "linear_num_key_heads": 2},
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_n_heads", "mamba_d_head"), 8),
-    **{
-        "mamba_d_state": 16,
-        "mamba_d_ssm": 64,
-        "dtype": "float32",
-        "is_decoder": True,
-        "rotary_dim": 4,
-        "attention_window_size": 8,
-    },
+    **{"mamba_d_state": 16, "mamba_d_ssm": 64, "dtype": "float32", "is_decoder": True},
+    **{"rotary_dim": 4, "attention_window_size": 8},
 }
 """Values of whichever of these settings a config has."""
 _OTHERS: dict[str, dict[str, Any]] = {
@@ -147,11 +142,8 @@ class Checks:
     @contextmanager
     def world(self) -> Iterator[World]:
         """The model with the text, and the database while the context lasts."""
-        database = open_trainer_database(sqlite_url(self.data))
-        try:
+        with opened(sqlite_url(self.data)) as database:
             yield World(self.data, database, self.model, self.text)
-        finally:
-            database.dispose()
 
     @cached_property
     def layer(self) -> int:

@@ -1,11 +1,9 @@
 """Every command and a server on PostgreSQL; and what they do when all its processes are killed."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,13 +11,15 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, event
 
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.settings import Settings
-from mxd.trainer.storage.database.engine import NO_ANSWER, connect
+from mxd.trainer.storage.database.engine import NO_ANSWER
+from tests.backend.conftest import printed
 from tests.helpers import processes
+from tests.helpers.databases import stored_rows
 from tests.helpers.runs import saved_language_model, small_world
 from tests.helpers.servers.postgresql import LASTING, Server, postgresql
 
@@ -55,12 +55,8 @@ class Place:
     def index(self, *more: str) -> list[str]:
         return self.words("index small --dataset TEXT --tokens 2000 --device cpu", *more)
 
-    def rows(self, table: str) -> list[str]:
-        engine = connect(self.url)
-        with engine.connect() as connection:
-            found = sorted(str(tuple(row)) for row in connection.execute(text(f"SELECT * FROM {table}")))
-        engine.dispose()
-        return found
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return stored_rows(self.url, table)
 
 
 @pytest.fixture(scope="module")
@@ -80,25 +76,19 @@ def _running(place: Place) -> None:
         place.server.start()
 
 
-def document(words: list[str]) -> Any:
-    with redirect_stdout(StringIO()) as printed:
-        assert run([*words, "--json"]) == 0
-    return json.loads(printed.getvalue())
-
-
 @pytest.fixture(scope="module")
 def said(place: Place) -> dict[str, Any]:
     """Output of the commands that create and measure the run ``small``, by command."""
     evaluate = "evaluate small --dataset TEXT --seen-text --tokens 1600 --prompts 2 --resamples 200 --device cpu"
     commands = (place.train("small"), place.index(), place.words("label small"), place.words(evaluate))
-    return {words[0]: document(words) for words in commands}
+    return {words[0]: printed(*words) for words in commands}
 
 
 def test_every_command_works_on_postgresql(place: Place, said: dict[str, Any]) -> None:
     assert said["train"]["tokens"] == 1536
     assert said["index"]["tokens"] == 2000
     assert said["label"]["experts"] == said["index"]["active_experts"]
-    (runs,) = document(place.words("runs"))
+    (runs,) = printed(*place.words("runs"))
     assert (runs["name"], runs["status"], runs["indexed_tokens"]) == ("small", "finished", 2000)
     assert len(place.rows("evaluations")) == 1
     assert not (place.data / "mxd.sqlite").exists()
@@ -224,4 +214,4 @@ def test_training_resumes_after_a_lost_connection(
     assert capsys.readouterr().err.splitlines()[-1] == f"mxd: {NO_ANSWER}"
     place.server.start()
     assert run([*words, "--resume"]) == 0
-    assert len([row for row in place.rows("runs") if "'other'" in row and "'finished'" in row]) == 1
+    assert len([row for row in place.rows("runs") if "other" in row and "finished" in row]) == 1

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -121,23 +120,18 @@ REQUESTS = (
 SECONDS = 0.05
 
 
-@pytest.fixture(scope="module")
-def attacked(made_up: Path) -> Iterator[str]:
-    with server(made_up) as (url, _):
-        yield url
-
-
-def test_damaged_requests_are_answered_or_disconnected(attacked: str) -> None:
+def test_damaged_requests_are_answered_or_disconnected(made_up: Path) -> None:
     @tried(20)
     @given(data=st.data())
     def send(data: st.DataObject) -> None:
         sent = data.draw(st.one_of(damaged(data.draw(st.sampled_from(REQUESTS))), st.binary()))
-        with raw_http.connect(attacked) as it:
+        with raw_http.connect(url) as it:
             it.settimeout(SECONDS)
             with suppress(ConnectionError, TimeoutError):
                 it.sendall(sent)
                 answer = it.recv(65_536)
                 assert not answer.startswith(b"HTTP/1.1 5"), (sent, answer)
 
-    send()
-    assert raw_http.ask(attacked, "/healthz") == 200
+    with server(made_up) as (url, _):
+        send()
+        assert raw_http.ask(url, "/healthz") == 200

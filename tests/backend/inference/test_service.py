@@ -434,9 +434,6 @@ def test_closing_ends_the_requests_that_wait_and_run(small_run: Run) -> None:
         model_worker.generate(steering_request(small_run, lambda: None))
 
 
-ROUTING = "/api/runs/small/routing"
-
-
 class Asking:
     """One request of a client that can leave."""
 
@@ -475,10 +472,10 @@ def app(fitted: World) -> Iterator[FastAPI]:
 @pytest.mark.parametrize(
     ("path", "more"),
     [
-        (ROUTING, {}),
-        (f"{ROUTING}/predictions", {}),
-        (f"{ROUTING}/effects", {"position": 1}),
-        (ROUTING, {"others": ["small"]}),
+        ("routing", {}),
+        ("routing/predictions", {}),
+        ("routing/effects", {"position": 1}),
+        ("routing", {"others": ["small"]}),
     ],
 )
 def test_superseded_routings_are_skipped(
@@ -499,9 +496,9 @@ def test_superseded_routings_are_skipped(
         monkeypatch.setattr(module, name, noting(getattr(module, name)))
 
     async def type_quickly() -> None:
-        first = Asking(app, ROUTING, {"text": "the old fox"})
+        first = Asking(app, f"{RUN}/routing", {"text": PROMPT})
         assert await asyncio.to_thread(begun.wait, 20)
-        superseded = [Asking(app, path, {"text": f"the old fox {i}", **more}) for i in range(3)]
+        superseded = [Asking(app, f"{RUN}/{path}", {"text": f"{PROMPT} {i}", **more}) for i in range(3)]
         engine = app.state.services.inference
         while engine.num_active < 4:
             await asyncio.sleep(0.01)
@@ -509,7 +506,7 @@ def test_superseded_routings_are_skipped(
             asking.left.set()
         assert [await asking.status() for asking in superseded] == [499] * 3
         assert engine.num_active == 1
-        newest = Asking(app, ROUTING, {"text": "the old dog"})
+        newest = Asking(app, f"{RUN}/routing", {"text": "the old dog"})
         go_on.set()
         assert [await first.status(), await newest.status()] == [200, 200]
 

@@ -29,8 +29,7 @@ EDIT = "3:add:9@first:8"
 @pytest.fixture(scope="module")
 def chatty(fitted: World, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A copy of the fitted run, with a chat template in its tokenizer."""
-    data = tmp_path_factory.mktemp("chatty") / "data"
-    shutil.copytree(fitted.data, data)
+    data = shutil.copytree(fitted.data, tmp_path_factory.mktemp("chatty") / "data")
     run = Run.load("small", data)
     tokenizer = run.tokenizer
     tokenizer.chat_template = TEMPLATE
