@@ -30,12 +30,14 @@ export function PaneHead({ title, term, note, wrap = false, children }: PaneHead
 interface ScrollBoxProps {
   readonly className: string;
   readonly label: string;
+  /** Below the box. */
+  readonly note?: ReactNode;
   readonly children: ReactNode;
   readonly ref?: Ref<HTMLDivElement>;
   readonly onScroll?: () => void;
 }
 
-export function ScrollBox({ className, label, children, ref, onScroll }: ScrollBoxProps) {
+export function ScrollBox({ className, label, note = false, children, ref, onScroll }: ScrollBoxProps) {
   const box = useRef<HTMLDivElement>(null);
   useImperativeHandle<HTMLDivElement | null, HTMLDivElement | null>(ref, () => box.current, []);
   const [cut, setCut] = useState("");
@@ -75,6 +77,7 @@ export function ScrollBox({ className, label, children, ref, onScroll }: ScrollB
         {children}
       </div>
       <p className="scroll-cue dim">{cut !== "" && `More columns to the ${cut}: scroll sideways`}</p>
+      {note !== false && <p className="dim scroll-note">{note}</p>}
     </>
   );
 }

@@ -64,7 +64,7 @@ export function Curves({ detail: { run, metrics }, curve, compare, refetchInterv
     ...{ refetchInterval, placeholderData: keepPreviousData },
   });
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading training curve" rows={8} rowHeight={46} />;
+  if (data === undefined) return <LoadingState label="Loading training curve" rows={8} rowHeight={61} />;
   if (data.drawn === 0) return <NoCurve run={run} />;
   const shown = NAMES.filter((name) => name === curve || metrics.some((metric) => metric[name] != null));
   return (

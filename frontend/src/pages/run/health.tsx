@@ -15,7 +15,7 @@ import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import { Title } from "@/pages/evaluate/dots";
 
 /** The verdict's metrics of one run, with a link to the comparison. */
-export function Faithfulness({ run }: { readonly run: string }) {
+export function Faithfulness({ run: { name: run, held_out: found } }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(reportQuery(run));
   const sections = data?.chapters.flatMap((chapter) => chapter.sections) ?? [];
   const [verdict, metrics] = ["verdict", "metrics"].map((name) => sections.find(({ key }) => key === name));
@@ -32,7 +32,9 @@ export function Faithfulness({ run }: { readonly run: string }) {
         )}
       </PaneHead>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {data === undefined && error === null && <LoadingState label="Loading evaluation" rows={2} rowHeight={20} />}
+      {data === undefined && error === null && (
+        <LoadingState label="Loading evaluation" rows={found === null ? 2 : 9} rowHeight={48} />
+      )}
       {data !== undefined && !isEvaluated && (
         <>
           <p className="ink2">To measure how much worse the language model predicts text with this layer, run:</p>

@@ -229,7 +229,7 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
     <>
       <RunHead detail={detail} />
       <div className="run-grid">
-        <Faithfulness run={detail.run.name} />
+        <Faithfulness run={detail.run} />
         <Curves
           detail={detail}
           curve={params.curve}

@@ -163,7 +163,11 @@ export function FoundTable<T>({ label, rows, below = () => null, ...props }: Fou
   const all = allColumns(props).filter(({ from = "phone" }) => WIDTHS[from] <= room);
   const keyOf = ({ run = "", expert }: Found) => `${run}/${expert}`;
   return (
-    <ScrollBox className="found" label={label}>
+    <ScrollBox
+      className="found"
+      label={label}
+      note={rows.map(props.found).some((row) => row.label === null && row.automatic !== null) && <LabelNote />}
+    >
       <table className="grid plain">
         <colgroup>
           {all.map((column) => (
@@ -205,11 +209,6 @@ export function FoundTable<T>({ label, rows, below = () => null, ...props }: Fou
           ))}
         </tbody>
       </table>
-      {rows.map(props.found).some(({ label: own, automatic }) => own === null && automatic !== null) && (
-        <p className="dim found-note">
-          <LabelNote />
-        </p>
-      )}
     </ScrollBox>
   );
 }

@@ -33,7 +33,7 @@ import {
   NEUTRAL_STRENGTH,
   type StrengthEdit,
 } from "@/lib/edits/edits";
-import { formatFixed, formatPlural } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
 import type { SteeringPageState } from "./index";
@@ -97,7 +97,8 @@ interface ProgressProps {
 function Progress({ progress, strengths }: ProgressProps) {
   const { queue_position: before = 0, texts = [], tokens = 0, total = 0 } = progress ?? {};
   const scored = texts.filter(({ activation }) => activation !== null).length;
-  const writing = scored === 0 ? "Generating" : `Scored ${scored} of ${strengths} strengths`;
+  const written = total === 0 ? "" : `, ${formatCount(tokens)} of ${formatCount(total)} tokens`;
+  const writing = scored === 0 ? `Generating${written}` : `Scored ${scored} of ${strengths} strengths`;
   return (
     <label className="dim row">
       <span>
@@ -237,7 +238,7 @@ function SweepTable(props: SweepTableProps) {
               <Term id={MEASURES[measure].term}>{MEASURES[measure].name}</Term>{" "}
               <span className="unit">{MEASURES[measure].unit}</span>
               <span className="row sweep-ends dim" aria-hidden="true">
-                <span>0</span>
+                <span>{rows.some((row) => row[measure] != null) && "0"}</span>
                 <span>{rows.some((row) => row[measure] != null) && formatShare(axisEnd(rows, measure))}</span>
               </span>
             </th>
@@ -443,7 +444,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
       {edit === undefined ? (
         <NoSweep run={run} state={state} />
       ) : (
-        <section className="strength-sweep" aria-label="Strength sweep">
+        <section className="strength-sweep" aria-label="Strength sweep" aria-busy={sweep.status === "working"}>
           <div className="row pane-h wrap">
             <h2>
               <Term id="strength_sweep">Strength sweep</Term>

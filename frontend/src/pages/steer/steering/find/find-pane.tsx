@@ -32,7 +32,7 @@ interface FindPaneProps {
   /** The prompt as typed; `commit` writes it to the URL. */
   readonly prompt: string;
   readonly commit: () => void;
-  /** In the field until another text is typed or searched. */
+  /** In the field of Search until another text is typed or searched. Steer has none. */
   readonly suggested?: string;
 }
 
@@ -61,9 +61,9 @@ const FIELDS = [
   { name: "unwanted", label: "and not", placeholder: "optional" },
 ] as const;
 
-export function FindPane({ run, params, setParams, prompt, commit, suggested = "" }: FindPaneProps) {
+export function FindPane({ run, params, setParams, prompt, commit, suggested }: FindPaneProps) {
   const [typed, setTyped] = useState<Partial<Pick<SteeringParams, "wanted" | "unwanted">>>(
-    suggested === "" || params.wanted !== "" ? {} : { wanted: suggested },
+    !suggested || params.wanted !== "" ? {} : { wanted: suggested },
   );
   const [isAsked, setAsked] = useState(false);
   const { wanted, unwanted } = { ...params, ...typed };
@@ -99,7 +99,7 @@ export function FindPane({ run, params, setParams, prompt, commit, suggested = "
             />
           </label>
         ))}
-        <Button type="submit" icon="search">
+        <Button type="submit" icon="search" variant={suggested === undefined ? "plain" : "primary"}>
           Find experts
         </Button>
         {request !== null && (
@@ -239,13 +239,13 @@ function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run:
   const columns: readonly (false | FoundColumn<Row>)[] = [
     { key: "strength", name: "Strength", isNumber: true, from: "laptop", cell: strength },
     {
-      ...number("effect", "Effect, nats", isContrast ? `over ${unwanted}` : ""),
+      ...number("effect", isNarrow ? "Effect" : "Effect, nats", isContrast ? `over ${unwanted}` : ""),
       cell: ({ change, predicted }) => (
         <span title={`predicted ${formatSigned(predicted)}`}>{formatSigned(change)}</span>
       ),
     },
     isContrast && {
-      ...number("alone", "Alone, nats", wanted),
+      ...number("alone", isNarrow ? "Alone" : "Alone, nats", wanted),
       cell: ({ alone }) => <span className={alone < 0 ? "bad" : undefined}>{formatSigned(alone)}</span>,
     },
     {
@@ -269,8 +269,13 @@ function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run:
       below={(row) =>
         isNarrow ? (
           <p className="dim">
-            Layer {row.layer}, strength {strength(row)}, predicted {formatSigned(row.predicted)}, probability{" "}
-            {percent(row.probability)} %, price <Price {...row} /> random
+            Layer {row.layer}, strength {strength(row)}, predicted {formatSigned(row.predicted)} nats, probability{" "}
+            {percent(row.probability)} %
+            {row.price !== undefined && (
+              <>
+                , price <Price {...row} /> random
+              </>
+            )}
           </p>
         ) : null
       }

@@ -268,8 +268,7 @@ function Legend({ samples, onSamples, history }: Pick<StreamsProps, "samples" | 
       <span title="log p with the edits minus log p without them">Δ log p by the edits, nats</span>
       <RampLegend kind="diverging" low={`suppressed −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT} promoted`} />
       {history === undefined && (
-        <>
-          <span className="grow" />
+        <div className="row">
           Texts per variant
           <SegmentedControl
             label="Texts per variant"
@@ -277,7 +276,7 @@ function Legend({ samples, onSamples, history }: Pick<StreamsProps, "samples" | 
             onChange={(chosen) => onSamples(Number(chosen))}
             segments={segmentsOf<string>(SAMPLES)}
           />
-        </>
+        </div>
       )}
     </div>
   );
