@@ -1,6 +1,6 @@
 /** The graph: nodes are buttons, edges are SVG paths. Dashes and symbols show signs in addition to colour. */
 
-import { useLayoutEffect, useMemo, useRef } from "react";
+import { type CSSProperties, useLayoutEffect, useMemo, useRef } from "react";
 
 import type { CircuitCheck, CircuitGraph, CircuitResponse } from "@/api/types";
 import { tokenEvents } from "@/components/tokens/token-text";
@@ -57,6 +57,7 @@ function Node({ response, check, selected, index, largest, isFaded }: NodeProps)
       data-node={index}
       data-position={node.position}
       data-faded={isFaded || undefined}
+      style={{ "--order": Math.round(1000 * (1 - Math.abs(change) / largest)) } as CSSProperties}
       aria-pressed={index === selected}
     >
       <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>

@@ -23,7 +23,7 @@ import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-values";
@@ -256,10 +256,7 @@ const Choices = ({ params, setParams }: UrlState<typeof CIRCUIT_PARAMS>) => (
       label="MLPs"
       value={params.errors}
       onChange={(errors) => setParams({ errors }, "push")}
-      segments={[
-        { value: "kept", label: "Original model" },
-        { value: "dropped", label: "Layers replaced" },
-      ]}
+      segments={segmentsOf({ kept: "Original model", dropped: "Layers replaced" })}
     />
   </div>
 );

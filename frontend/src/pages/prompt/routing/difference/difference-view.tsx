@@ -11,7 +11,7 @@ import { effectiveK } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ScrollBox } from "@/components/ui/pane-head";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
 import { FoundExpert } from "@/pages/prompt/expert-name";
@@ -51,6 +51,7 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
   const from = pairs === null ? 0 : firstDifference(pairs);
   const shown = pairs?.slice(from, from + MAX_COLUMNS);
   const digits = end >= 4 ? 1 : 2;
+  const changes = shown === undefined ? "sum" : "sum wide-only";
   const cell = (row: DifferenceRow, i: number) => {
     const value = row.cells.get(from + i) ?? 0;
     const isShown = Number(value.toFixed(digits)) !== 0;
@@ -77,7 +78,7 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
                 <th className="sum">Second text</th>
               </>
             )}
-            <th scope="col" className="sum" title="Summed activation in the second text minus that in the first">
+            <th scope="col" className={changes} title="Summed activation in the second text minus that in the first">
               Change
             </th>
             <th scope="col" className="sum" aria-sort="descending">
@@ -95,7 +96,7 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
                   <td className="num">{formatFixed(row.b)}</td>
                 </>
               )}
-              <td className={`num sum ${shown === undefined ? divergingClass(row.change, end) : ""}`}>
+              <td className={`num ${changes} ${shown === undefined ? divergingClass(row.change, end) : ""}`}>
                 {formatSigned(row.change, 2)}
               </td>
               <td className="num sum">{formatFixed(row.score, 1)}</td>
@@ -208,16 +209,13 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
           label="Comparison"
           value={align}
           onChange={(next) => setParams({ align: next })}
-          segments={[
-            { value: "aligned", label: "Aligned tokens" },
-            { value: "apart", label: "Whole texts" },
-          ]}
+          segments={segmentsOf({ aligned: "Aligned tokens", apart: "Whole texts" })}
         />
       </div>
       <DifferenceTable pairs={isAligned ? pairs : null} rows={shown} end={end} />
       <div className="row wrap heat-foot">
-        <p className="dim">{isAligned && alignedNote(pairs)}</p>
         <MoreRows hidden={rows.length - shown.length} setParams={setParams} />
+        {isAligned && <p className="dim">{alignedNote(pairs)}</p>}
       </div>
     </section>
   );

@@ -238,7 +238,7 @@ function HeatHead({ columns, window, ranking, locked, predicted }: HeatHeadProps
  * Width in pixels of the labels: what the tokens leave, or the usual width if they leave too little and scroll. What few
  * tokens leave beyond the largest width makes their columns wider, up to `WIDE`.
  */
-const LABELS = { min: 170, usual: 214, max: 420 } as const;
+const LABELS = { min: 170, usual: 214, max: 420, narrow: 142 } as const;
 const WIDE = 96;
 const SUMS = 66;
 
@@ -326,8 +326,8 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   }, [isNarrow, lengths, available]);
   const offsets = useMemo(() => columnOffsets(widths), [widths]);
   const { window, onScroll } = useColumnWindow(box, offsets, available);
-  const free = available - (offsets.at(-1) ?? 0) - SUMS;
-  const labels = free < LABELS.min ? LABELS.usual : free;
+  const free = available - (offsets.at(-1) ?? 0) - (isNarrow ? 0 : SUMS);
+  const labels = isNarrow ? Math.max(LABELS.narrow, free) : free < LABELS.min ? LABELS.usual : free;
   const locked = lock?.position ?? null;
   const numActive = locked === null ? -1 : rows.findIndex(({ cells }) => !cells.has(locked));
   useScrollToLock(box, offsets, locked === null ? -1 : columns.findIndex(({ position }) => position === locked));
@@ -341,11 +341,11 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
         {...events}
       >
         <colgroup>
-          <col className="heads" style={isNarrow ? undefined : { width: labels }} />
+          <col style={{ width: labels }} />
           {widths.map((width, i) => (
             <col key={i} style={{ width }} />
           ))}
-          <col className="sums" />
+          <col className="sums" style={{ width: SUMS }} />
         </colgroup>
         <HeatHead columns={columns} window={window} ranking={ranking} locked={locked} predicted={predicted} />
         <tbody>
