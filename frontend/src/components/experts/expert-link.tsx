@@ -96,7 +96,7 @@ export const nameTone = (label: string | null, automatic: AutomaticLabel | null)
 export const LabelNote = () => (
   <>
     <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on held-out
-    tokens; without a number, not tested; <ItalicNote />
+    tokens; without a number, not tested; <ItalicNote />, whatever its F1
   </>
 );
 

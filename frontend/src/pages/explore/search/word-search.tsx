@@ -27,7 +27,7 @@ const ROOM = 10;
 /** Where the text was found. */
 function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string }) {
   if (hit.matched === "id") return <>number {hit.expert}</>;
-  if (hit.matched === "label") return `(${matchedLabel(hit)})`;
+  if (hit.matched === "label") return hit.word === null ? `“${text}” in the ${matchedLabel(hit)}` : matchedLabel(hit);
   if (hit.example !== null) return <MatchedText example={hit.example} query={text} room={ROOM} />;
   return hit.token !== null && <TokenChip text={hit.token} />;
 }
@@ -44,7 +44,7 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
         lead={{ ...LAYER, cell: ({ layer }) => layer }}
         columns={[
           {
-            ...{ key: "match", name: "Matching top examples", isSorted: true },
+            ...{ key: "match", name: "Matching top examples" },
             cell: (hit) => (
               <>
                 {hit.top_examples > 0 && (
@@ -86,15 +86,15 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
 
 const DEBOUNCE_MS = 300;
 /** Related words that are named; the others are in the tooltip. */
-const MAX_WORDS = 10;
+const MAX_WORDS = 6;
 
 /** How the experts are sorted, and the related words that count. */
 function describeOrder(words: readonly string[] | undefined, failure: unknown): string {
   if (failure !== null) return messageOf(failure);
   if (words === undefined) return "Computing related words with the language model…";
-  const end = words.length > MAX_WORDS ? ", …" : ".";
-  const named = words.length === 0 ? "" : `: ${words.slice(0, MAX_WORDS).join(", ")}`;
-  return `Labels that name the text first, then by how many of an expert’s 8 strongest examples fire on a searched or related word${named}${end} Of equal counts, clear labels come first, then the most closely related words.`;
+  const end = words.length > MAX_WORDS ? ", …" : "";
+  const named = words.length === 0 ? "" : ` (${words.slice(0, MAX_WORDS).join(", ")}${end})`;
+  return `Clear labels that name the text first, then by top examples that fire on it or a related word${named}.`;
 }
 
 interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {
@@ -109,10 +109,11 @@ function LayerFilter({ layers, hits, params: { layer }, setParams }: LayerFilter
     value: String(value),
     label: (
       <>
-        {value === null ? "All" : <span className="sr-narrow">Layer </span>}
-        {value}{" "}
+        {value === null ? "All" : `L${value}`}
         {hits !== null && (
-          <span className="dim">{formatCount(hits.filter((hit) => value === null || hit.layer === value).length)}</span>
+          <span className="dim">
+            · {formatCount(hits.filter((hit) => value === null || hit.layer === value).length)}
+          </span>
         )}
       </>
     ),

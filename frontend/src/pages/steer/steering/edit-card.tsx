@@ -166,15 +166,26 @@ function EditCondition({ edit, onChange }: { readonly edit: Edit; readonly onCha
 /** The slider's name and scale. */
 const sliderOf = (edit: StrengthEdit) => ({ label: `Strength of expert ${edit.expert}`, ...editScale(edit) });
 
+/** The expert's name; dots until it is known. */
+function Name({ run, edit: { expert }, isIndexed }: Pick<EditCardProps, "run" | "edit" | "isIndexed">) {
+  const { data, isLoading } = useQuery({ ...expertQuery(run, expert), enabled: isIndexed });
+  if (isLoading)
+    return (
+      <>
+        …<span className="sr">Expert {expert}</span>
+      </>
+    );
+  const { label = null, automatic, top_tokens: topTokens = [] } = data?.row ?? {};
+  return <ExpertLabel {...{ label, automatic, topTokens, expert }} />;
+}
+
 function NarrowStrength({ run, edit }: { readonly run: string; readonly edit: StrengthEdit }) {
   const tray = useTray();
-  const row = useQuery(expertQuery(edit.run ?? run, edit.expert)).data?.row;
   const { shown, drag, commit } = useDraggedValue(edit.strength, (strength) => tray.put({ ...edit, strength }));
   return (
     <div className="chat-strength">
       <span>
-        <span className="mono dim">{editKey(edit)}</span>{" "}
-        <ExpertLabel label={row?.label ?? null} automatic={row?.automatic} topTokens={row?.top_tokens ?? []} />
+        <span className="mono dim">{editKey(edit)}</span> <Name run={edit.run ?? run} edit={edit} isIndexed />
       </span>
       <Slider {...sliderOf(edit)} value={shown} onChange={drag} onChangeEnd={commit} />
       <output>
@@ -271,17 +282,12 @@ function Note({
   return <p className={isWarning ? "card-note warn" : "card-note"}>{description}</p>;
 }
 
-function CardHead({ run, edit, row, onRemove }: EditCardProps & RowProps) {
+function CardHead({ run, edit, isIndexed, onRemove }: EditCardProps) {
   return (
     <header className="row">
       <span className="mono id">{edit.expert}</span>
       <Link className="lab" to={pageLinks(run).expert(edit.expert)}>
-        <ExpertLabel
-          label={row?.label ?? null}
-          automatic={row?.automatic}
-          topTokens={row?.top_tokens ?? []}
-          expert={edit.expert}
-        />
+        <Name {...{ run, edit, isIndexed }} />
       </Link>
       <span className="grow" />
       {edit.run !== undefined && <span className="chip">{edit.run}</span>}
@@ -312,7 +318,7 @@ export function EditCard(props: EditCardProps) {
   };
   return (
     <li className="edit-card">
-      <CardHead {...props} row={row} />
+      <CardHead {...props} />
       {error !== null && <p className="card-note bad">{messageOf(error)}</p>}
       <Snippets run={run} edit={edit} isIndexed={isIndexed && error === null} row={row} />
       <div className="row edit-controls">
