@@ -100,7 +100,7 @@ function Progress({ progress, strengths }: ProgressProps) {
   const written = total === 0 ? "" : `, ${formatCount(tokens)} of ${formatCount(total)} tokens`;
   const writing = scored === 0 ? `Generating${written}` : `Scored ${scored} of ${strengths} strengths`;
   return (
-    <label className="dim row">
+    <label className="dim row" aria-live="off">
       <span>
         {before > 0 ? `${formatPlural(before, "request")} ahead` : writing}
         {texts.length === strengths && <Remaining done={tokens} total={total} every={1} />}
@@ -352,14 +352,12 @@ function verdictOf(
     ];
   }
   if (result !== null) return ["No suggestion", `${result.verdict} `];
-  return isEarly(progress ?? {})
-    ? ["A suggestion comes once half of the tokens are generated", ""]
-    : ["None of the strengths stands out so far", ""];
+  return [isEarly(progress ?? {}) ? "" : "None of the strengths stands out so far", ""];
 }
 
 /** The verdict, and the texts by strength as they arrive. */
 function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }: SweepResultProps) {
-  const { result, progress, samples, addSamples } = sweep;
+  const { result, progress, status, samples, addSamples } = sweep;
   const tray = useTray();
   const [shown, setShown] = useState<"steered" | "control">("steered");
   const at = (strength: number) => editsAt(edits, edit, strength);
@@ -381,7 +379,8 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
   return (
     <>
       <div className="sweep-verdict" role="status">
-        <h3>{title}</h3>
+        <h2>{title || <Term id="strength_sweep">Strength sweep</Term>}</h2>
+        {status === "working" && <Progress progress={progress} strengths={SWEEP_STRENGTHS[edit.mode].length} />}
         <SegmentedControl
           label="Texts to show"
           value={shown}
@@ -445,30 +444,19 @@ export function StrengthView({ run, state }: StrengthViewProps) {
         <NoSweep run={run} state={state} />
       ) : (
         <section className="strength-sweep" aria-label="Strength sweep" aria-busy={sweep.status === "working"}>
-          <div className="row pane-h wrap">
-            <h2>
-              <Term id="strength_sweep">Strength sweep</Term>
-            </h2>
-            <span className="note">{edit.mode}, expert</span>
-            {sweepable.length === 1 ? (
-              <span className="chip mono">{editKey(edit)}</span>
-            ) : (
-              <select
-                aria-label="Edit to measure"
-                value={editKey(edit)}
-                onChange={(event) => setChosen(event.target.value)}
-              >
-                {sweepable.map((one) => (
-                  <option key={editKey(one)} value={editKey(one)}>
-                    {editKey(one)} {describeEdit(one)}
-                  </option>
-                ))}
-              </select>
-            )}
-            {sweep.status === "working" && (
-              <Progress progress={sweep.progress} strengths={SWEEP_STRENGTHS[edit.mode].length} />
-            )}
-          </div>
+          {sweepable.length > 1 && (
+            <select
+              aria-label="Edit to measure"
+              value={editKey(edit)}
+              onChange={(event) => setChosen(event.target.value)}
+            >
+              {sweepable.map((one) => (
+                <option key={editKey(one)} value={editKey(one)}>
+                  {editKey(one)} {describeEdit(one)}
+                </option>
+              ))}
+            </select>
+          )}
           {sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
           <SweepResult
             {...{ sweep, request, edit, edits, textsUrl }}
