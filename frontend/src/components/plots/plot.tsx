@@ -100,10 +100,8 @@ function usePlot(props: PlotProps, plotly: PlotlyModule | null) {
       if ("_fullLayout" in element && element.clientWidth > 0) plotly.Plots.resize(element);
     });
     observer.observe(element);
-    return () => {
-      observer.disconnect();
-      plotly.purge(element);
-    };
+    // No purge: Plotly draws in several steps, and throws in the next one without the figure's state.
+    return () => observer.disconnect();
   }, [plotly]);
   return root;
 }
