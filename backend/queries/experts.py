@@ -21,7 +21,7 @@ from mxd.backend.schemas import experts as bodies
 from mxd.trainer.analysis.labelling.features import label_matches
 from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
 from mxd.trainer.config.analysis import RecurrenceConfig
-from mxd.trainer.inference.results import SMALL_KL, USUAL_STRENGTH
+from mxd.trainer.inference.results import SMALL_KL
 from mxd.trainer.inference.units import column_values, random_experts
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.tables import (
@@ -200,7 +200,6 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
         few_tokens=record.active_tokens < MIN_EVENTS,
         # Steerability is the KL at one unit, and the KL grows with the square of the strength.
         small_below=math.sqrt(SMALL_KL / record.steerability) if record.steerability else None,
-        excessive_above=max(USUAL_STRENGTH, record.max_activation / record.p99) if record.p99 else None,
     )
 
 

@@ -239,8 +239,6 @@ class ExpertDetail(Schema):
     """True if it fires on too few tokens to say what it responds to."""
     small_below: float | None
     """Added strength below which the predictions hardly change; null if its steerability is unknown."""
-    excessive_above: float | None
-    """Strength of add and set above which an edit may break the text; null for a dead expert."""
 
 
 class Example(Schema):

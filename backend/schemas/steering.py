@@ -128,7 +128,7 @@ class SessionSummary(Schema):
     tokens: tuple[ShownToken, ...]
     """First tokens of the steered text, if they were saved."""
     price: EditPrice | None
-    """Price of the edits, if it was measured."""
+    """Price of the edits, if it was measured and their units are still the same."""
 
 
 class SessionList(Schema):

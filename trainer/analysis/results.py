@@ -131,9 +131,9 @@ class EditPrice(Documented):
         is_less = is_clear and self.edits.kl < self.random.kl
         changes = "Costly: changes" if self.is_costly else "Cheap: changes" if is_less else "Changes"
         above = f"{self._times_random} × as much as" if is_clear else "about as much as"
-        points = f"{100 * self._lost:.1f} ± {200 * self.ability_error:.1f}"
+        error = f"{200 * self.ability_error:.1f}"
         ability = (
-            f"and loses {points} points more of ability"
+            f"and loses {100 * self._lost:.1f} points more of ability (± {error} by the edits alone)"
             if self._is_lost
             else "without a clearly larger loss of ability"
         )

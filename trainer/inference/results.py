@@ -199,9 +199,6 @@ MAX_PERPLEXITY_RATIO = 2.0
 """Largest perplexity, relative to the baseline texts', at which a text still counts as fluent."""
 SMALL_KL = 0.04
 """Mean KL divergence below which edits hardly change the predictions, in nats per token."""
-USUAL_STRENGTH = 4.0
-"""Strength of add and set that steering rarely exceeds. Above it, and above the expert's largest activation in the
-index, an edit may break the text."""
 REPEATED = 4
 """Tokens of the sequences whose repetition is counted."""
 MAX_REPEATED_SHARE = 1 / 3

@@ -182,7 +182,11 @@ def list_sessions(run: RunName, services: ServicesDep) -> bodies.SessionList:
     """Saved sessions of a run, newest first."""
     with services.reading(run) as (session, _):
         read = ((record, _saved(record)) for record in annotations.sessions_of(session, run))
-        sessions = tuple(bodies.SessionSummary(**_fields(record, saved)) for record, saved in read if saved)
+        sessions = tuple(
+            bodies.SessionSummary(**_fields(record, saved, _changes(session, services.runs, record, saved.steering)))
+            for record, saved in read
+            if saved
+        )
     return bodies.SessionList(sessions=sessions)
 
 
@@ -244,7 +248,7 @@ def _saved(record: SessionRecord) -> bodies.SaveSessionRequest | None:
         return None
 
 
-def _fields(record: SessionRecord, saved: bodies.SaveSessionRequest) -> dict[str, Any]:
+def _fields(record: SessionRecord, saved: bodies.SaveSessionRequest, changed: Sequence[str]) -> dict[str, Any]:
     steering = saved.steering
     prompt = steering.turns[-1].text if steering.turns else steering.prompt
     return {name: getattr(record, name) for name in ("id", "name", "run", "text")} | {
@@ -253,7 +257,7 @@ def _fields(record: SessionRecord, saved: bodies.SaveSessionRequest) -> dict[str
         "edits": steering.edits,
         "saved_at": aware(record.saved_at),
         "tokens": saved.result.steered[0][:TOKENS_SHOWN] if saved.result else (),
-        "price": saved.result and saved.result.price,
+        "price": None if changed or saved.result is None else saved.result.price,
     }
 
 
@@ -262,7 +266,8 @@ def _opened(session: Session, library: RunLoader, record: SessionRecord) -> bodi
     if saved is None:
         raise UserError(f"Session {record.id} is damaged or of another version. Delete it.")
     changed = _changes(session, library, record, saved.steering)
-    return bodies.SavedSession(**_fields(record, saved), steering=saved.steering, result=saved.result, changed=changed)
+    fields = _fields(record, saved, changed)
+    return bodies.SavedSession(**fields, steering=saved.steering, result=saved.result, changed=changed)
 
 
 def _changes(

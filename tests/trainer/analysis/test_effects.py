@@ -489,7 +489,13 @@ def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
 @pytest.mark.parametrize(
     ("kl", "ability", "of_random", "costly", "verdict"),
     [
-        (0.3, 0.85, 0.89, True, "3.0 × as much as random experts, and loses 4.0 ± 2.0 points more of ability."),
+        (
+            0.3,
+            0.85,
+            0.89,
+            True,
+            "3.0 × as much as random experts, and loses 4.0 points more of ability (± 2.0 by the edits alone).",
+        ),
         (0.12, 0.89, 0.9, False, "Changes other text about as much as random experts, without a clearly larger loss"),
         (0.15, 0.9, 0.9, False, "Changes other text 1.5 × as much as random experts, without"),
         (0.2, 0.9, 0.9, True, "Costly: changes other text 2.0 ×"),

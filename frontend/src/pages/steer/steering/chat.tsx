@@ -142,7 +142,7 @@ function EmptyChat({ run, state: { edits, send } }: ChatViewProps) {
         {edits.length === 0 &&
           " The tray is empty, so both would give the same answer. A saved chat below brings its own edit."}
       </EmptyState>
-      <Gallery run={run} most={6} onlyChats>
+      <Gallery run={run} most={6} only="chats">
         <Examples prompts={MESSAGES} onChoose={send} />
       </Gallery>
     </div>

@@ -21,7 +21,7 @@ import type { VariantText } from "./texts/generation";
 import { EditCard } from "./edit-card";
 import type { ExpertField } from "./expert-field";
 import { measureActivity } from "./edit-notes";
-import { hasPrice, type Prices } from "./use-prices";
+import type { Prices } from "./use-prices";
 
 interface AddExpertProps {
   readonly run: RunSummary;
@@ -82,7 +82,7 @@ function Price({ price }: { readonly price: EditPrice }) {
     ["KL, nats", formatFixed(edits.kl), 2 * edits.kl_error, formatFixed(random.kl)],
     ["Loss, nats", formatSigned(edits.loss_increase), 2 * edits.loss_error, formatSigned(random.loss_increase)],
     [
-      "Ability, points",
+      `Ability, % of ${items} items`,
       formatSigned(100 * (ability.all - original.all), 1),
       200 * price.ability_error,
       formatSigned(100 * (randomAbility.all - original.all), 1),
@@ -91,12 +91,14 @@ function Price({ price }: { readonly price: EditPrice }) {
   return (
     <div role="status">
       <p className={price.is_costly ? "card-note warn" : "card-note"}>{price.verdict}</p>
-      <dl title={`${items} items solved: ${percent(original.all)} → ${percent(ability.all)} (${kinds})`}>
-        {rows.map(([name, own, interval, ofRandom]) => (
+      <dl
+        title={`Items solved: ${percent(original.all)} → ${percent(ability.all)} (${kinds}). ± is of the edits alone.`}
+      >
+        {rows.map(([name, own, interval, ofRandom], i) => (
           <Fragment key={name}>
             <dt>{name}</dt>
             <dd>
-              {own} ± {formatFixed(interval, name === "Ability, points" ? 1 : 2)} <small>random {ofRandom}</small>
+              {own} ± {formatFixed(interval, i === 2 ? 1 : 2)} <small>random {ofRandom}</small>
             </dd>
           </Fragment>
         ))}
@@ -132,10 +134,10 @@ function Measures({ edits, costs, sweepUrl }: MeasuresProps) {
           <Button
             size="small"
             icon={isWorking ? "stop" : "probing"}
-            disabled={!hasPrice(edits)}
-            onClick={isWorking ? costs.stop : costs.measure}
+            disabled={!costs.canMeasure}
+            onClick={isWorking ? costs.stop : () => costs.measure()}
           >
-            {isWorking ? "Stop" : "Side effects"}
+            {isWorking ? "Stop" : "Measure side effects"}
           </Button>
         )}
       </div>
@@ -149,8 +151,8 @@ function Measures({ edits, costs, sweepUrl }: MeasuresProps) {
       ) : (
         <p className={costs.failure === null ? "card-note" : "card-note bad"}>
           {costs.failure ??
-            (hasPrice(edits)
-              ? "Measured on unrelated text and a 200-item ability test, beside random experts."
+            (costs.canMeasure
+              ? costs.hint
               : "Edits with conditions have no side effects to measure, because they may not apply to other text.")}
         </p>
       )}
@@ -201,30 +203,6 @@ interface EditListProps extends MeasuresProps {
   readonly onReset: (edits: readonly Edit[]) => void;
 }
 
-interface TrayButtonsProps extends Pick<EditListProps, "edits" | "onReset"> {
-  readonly adding: boolean;
-  readonly onAdding: (adding: boolean) => void;
-}
-
-function TrayButtons({ edits, onReset, adding, onAdding }: TrayButtonsProps) {
-  return (
-    <>
-      <GhostButton onClick={() => onReset(neutralise(edits))}>Reset</GhostButton>
-      <GhostButton onClick={() => onReset([])}>Clear</GhostButton>
-      <Button
-        size="small"
-        icon="plus"
-        aria-label="Add expert"
-        aria-expanded={adding}
-        disabled={edits.length >= MAX_EDITS}
-        onClick={() => onAdding(!adding)}
-      >
-        Add
-      </Button>
-    </>
-  );
-}
-
 export function EditList(props: EditListProps) {
   const { run, edits, routing, steered, onBeforeChange, onReset } = props;
   const tray = useTray();
@@ -238,7 +216,22 @@ export function EditList(props: EditListProps) {
         <h2>Tray</h2>
         <span className="note">{isEmpty ? "empty" : formatPlural(edits.length, "edit")}</span>
         <span className="grow" />
-        {!isEmpty && <TrayButtons edits={edits} onReset={onReset} adding={adding} onAdding={setAdding} />}
+        {!isEmpty && (
+          <>
+            <GhostButton onClick={() => onReset(neutralise(edits))}>Reset</GhostButton>
+            <GhostButton onClick={() => onReset([])}>Clear</GhostButton>
+            <Button
+              size="small"
+              icon="plus"
+              aria-label="Add expert"
+              aria-expanded={adding}
+              disabled={edits.length >= MAX_EDITS}
+              onClick={() => setAdding(!adding)}
+            >
+              Add
+            </Button>
+          </>
+        )}
       </div>
       {(adding || isEmpty) && <AddExpert run={run} focusOnOpen={adding} onAdded={() => setAdding(false)} />}
       {isEmpty ? (

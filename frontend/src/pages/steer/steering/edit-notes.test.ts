@@ -9,7 +9,6 @@ import { describeStrength, editScale, hasNoEffect, measureActivity } from "./edi
 const COMPARED = {
   row: { max_activation: 5, p99: 4, steerability: 0.002 },
   small_below: null,
-  excessive_above: 4,
 };
 const described = (mode: EditMode, strength: number) => describeStrength(mode, strength, COMPARED);
 

@@ -6,7 +6,7 @@ import { type Edit, type EditMode, NEUTRAL_STRENGTH, strengthDigits, type Streng
 import { formatFixed } from "@/lib/text/format";
 import type { VariantText } from "./texts/generation";
 
-/** Usual end of the sliders: steering rarely takes more. A typed strength beyond it extends its slider. */
+/** Usual end of the sliders: a stronger one, beyond the expert’s largest activation, may break the text. A typed strength beyond it extends its slider. */
 const USUAL_MAX: Readonly<Record<StrengthEdit["mode"], number>> = { scale: 8, add: 4, set: 4 };
 const SIGNS: Readonly<Record<StrengthEdit["mode"], string>> = { scale: "×", add: "+", set: "=" };
 
@@ -21,8 +21,8 @@ export function editScale({ mode, strength }: StrengthEdit) {
   return { min, max, step: 0.1, neutral, sign: SIGNS[mode], ticks };
 }
 
-/** The expert, with the strengths at which to expect little and too much of an edit; null without an index. */
-type Compared = Pick<ExpertDetail, "small_below" | "excessive_above"> & {
+/** The expert, with the strength below which to expect little of an edit; null without an index. */
+type Compared = Pick<ExpertDetail, "small_below"> & {
   readonly row: Pick<ExpertDetail["row"], "max_activation" | "p99" | "steerability">;
 };
 
@@ -30,12 +30,12 @@ type Compared = Pick<ExpertDetail, "small_below" | "excessive_above"> & {
 export function describeStrength(mode: EditMode, strength: number, compared: Compared | null) {
   if (compared === null || mode === "ablate" || mode === "scale" || !(compared.row.p99 > 0))
     return { text: "", isWarning: false };
-  const { row, small_below: small, excessive_above: excessive } = compared;
+  const { row, small_below: small } = compared;
   const size = Math.abs(strength);
   const change = mode === "set" ? "Sets its activation to" : strength < 0 ? "Subtracts" : "Adds";
   const unit = `${formatFixed(size, strengthDigits(size))} × p99`;
   const text = `${change} ${formatFixed(size * row.p99, 1)} on each edited token (${unit}). The largest in the index is ${formatFixed(row.max_activation, 1)}.`;
-  if (excessive !== null && strength > excessive)
+  if (strength > Math.max(USUAL_MAX[mode], row.max_activation / row.p99))
     return { text: `${text} So strong an edit may break the text.`, isWarning: true };
   if (small === null || size === 0 || size >= small) return { text, isWarning: false };
   const kl = (row.steerability ?? 0) * size ** 2;

@@ -1,25 +1,25 @@
 /** Steering: edits on the left; on the right, the prompt continued without and with them. */
 
-import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { lazy, type RefObject, Suspense, useEffect, useMemo, useRef } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { Navigate, useLocation } from "react-router";
 
-import { isEmptyPrompt, priceQuery, routingQuery, sessionQuery } from "@/api/queries";
-import type { RoutingResponse, RunSummary, SavedSession, SessionResult } from "@/api/types";
+import { isEmptyPrompt, routingQuery, sessionQuery } from "@/api/queries";
+import type { RoutingResponse, RunSummary, SavedSession } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePromptedLink } from "@/components/layout/navigation/pages";
 import { useShare } from "@/components/layout/share";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { usePromptDraft } from "@/components/prompt/prompt-box";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
-import { useCurrentRun, WithRun } from "@/components/runs/current-run";
+import { WithRun } from "@/components/runs/current-run";
 import { sessionUrl } from "@/components/runs/page-links";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
 import { EmptyState, LoadingState } from "@/components/ui/states";
 import { useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/stores";
-import { type Edit, formatEdits, toHttpEdit } from "@/lib/edits/edits";
+import { type Edit, formatEdits } from "@/lib/edits/edits";
 import { continuationPrompt } from "@/lib/text/kwic";
 
 import { ChatView, NO_MESSAGE, withReplies } from "./chat";
@@ -33,7 +33,6 @@ import {
   NO_SELECTION,
   OPENED,
   paramsToPrompt,
-  requestEdits,
   requestToParams,
   STEERING_PARAMS,
   type SteeringParams,
@@ -119,12 +118,7 @@ function sideBySide(steered: Generator, original: Generator): Generator {
  */
 function useStored(run: RunSummary, params: SteeringParams) {
   const { data, isLoading } = useQuery(sessionQuery(params.session));
-  const queries = useQueryClient();
   const stored = useMemo(() => (data?.result == null ? null : storedGeneration(data.result)), [data]);
-  useEffect(() => {
-    if (data?.price == null) return;
-    queries.setQueryData(priceQuery(run.name, requestEdits(data.edits).map(toHttpEdit)).queryKey, data.price);
-  }, [data, queries, run.name]);
   if (data === undefined) return { stored: isLoading ? undefined : null, result: null, isChanged: false };
   const saved = { ...params, ...requestToParams(data.steering) };
   const [own, shown] = [{ ...saved, k: effectiveK(run, saved.k) }, params].map((one) =>
@@ -149,11 +143,13 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
   const key = JSON.stringify([request, original]);
   const continued = JSON.stringify(paramsToPrompt(params));
   const startedKey = useRef<string | null>(null);
-  const { control, isPending, end } = useControl(run, edits, request, {
+  const { control: random, end } = useControl(run, edits, request, {
     generation,
     isDone: () => generation.status === "done" && startedKey.current === key,
     stored: isIdle ? result : null,
   });
+  const isReply = view === "chat" && random !== null && random.generation.status !== "stored";
+  const control = isReply ? { ...random, generation: asReplies(random.generation) } : random;
   /** What the page showed last, and the prompt that it continues. */
   const last = useRef({ generation: NO_GENERATION, continued });
   const begin = () => {
@@ -169,7 +165,7 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
   };
   const isBegun = () => !isIdle && startedKey.current === key;
   const generator: Generator = { ...together, generation };
-  return { request, generator, control, isPending, original, isIdle, stored, isChanged, key, begin, isBegun, remember };
+  return { request, generator, control, original, isIdle, stored, isChanged, key, begin, isBegun, remember };
 }
 
 /** The page's state, and the generation that it starts. */
@@ -214,7 +210,8 @@ function useSteering(run: RunSummary, view: View) {
     setParams({ session: "" });
     replaceAll([]);
   };
-  const texts = hasBothTexts(generation) && !isRunning(generation) ? shownTexts(generation, original, control) : null;
+  const isComplete = hasBothTexts(generation) && ![generation, control?.generation ?? generation].some(isRunning);
+  const texts = isComplete ? shownTexts(generation, original, control) : null;
   /** As it was saved; its texts are written again. */
   const reopen = ({ steering, result }: SavedSession) => {
     const { edits: saved = [], ...rest } = requestToParams(steering, result?.original_turns);
@@ -227,7 +224,7 @@ function useSteering(run: RunSummary, view: View) {
     maxTokens: params.tokens,
     edits: edits.length,
     isSame: edits.length === 0 && original === null,
-    costs: usePrices(run.name, [edits], generation.status === "done" && !own.isPending ? 0 : -1),
+    costs: usePrices(run.name, [edits]),
     samples: params.samples,
     onSamples: (samples: number) => setParams({ samples }),
     lock: params.lock,
@@ -266,13 +263,13 @@ function EmptyPrompt({ run, state }: EmptyPromptProps) {
 interface SteeringProps {
   readonly run: RunSummary;
   readonly view: View;
-  /** Receives the texts, for a session. */
-  readonly textsRef: RefObject<SessionResult | null>;
+  /** The page bar's room for buttons. */
+  readonly bar: HTMLElement | null;
 }
 
-function Steering({ run, view, textsRef }: SteeringProps) {
+function Steering({ run, view, bar }: SteeringProps) {
   const state = useSteering(run, view);
-  const { params, edits, generator, draft, generate, texts } = state;
+  const { params, edits, generator, draft, generate, request, texts } = state;
   const { generation } = generator;
   const prompt = paramsToPrompt(params);
   const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
@@ -284,12 +281,10 @@ function Steering({ run, view, textsRef }: SteeringProps) {
   const session = useQuery(sessionQuery(params.session)).data;
   const found = findings(generation, state.streamProps.control, price);
   if (session !== undefined && !state.isChanged) found.unshift(`Session “${session.name}”.`);
-  useShare(run.name, texts && (() => ({ kind: "steering", request: state.request, ...texts, findings: found })));
-  useEffect(() => {
-    textsRef.current = texts;
-  });
+  useShare(run.name, texts && (() => ({ kind: "steering", request, ...texts, findings: found })));
   return (
     <div className="steering">
+      {view !== "strength" && !isEmptyPrompt(prompt) && <SaveSession run={run.name} {...{ state, bar }} />}
       <EditList
         run={run}
         edits={edits}
@@ -339,25 +334,9 @@ const paramsOf = (view: View) => (view === "chat" ? CHAT_PARAMS : STEERING_PARAM
 /** The address of a new chat, whose input holds the prompt. */
 const chatUrl = (search: string) => `/chat${writeParams(STEERING_PARAMS, search, { turns: NO_MESSAGE, at: [] })}`;
 
-/** The page bar's button that saves a session. */
-function Save({ run: { name: run }, view, textsRef }: SteeringProps) {
-  const [params, setParams] = useUrlState(paramsOf(view));
-  const { edits } = useTray();
-  if (isEmptyPrompt(paramsToPrompt(params))) return null;
-  return (
-    <SaveSession
-      run={run}
-      request={steeringRequest(params, edits)}
-      texts={() => textsRef.current}
-      onSaved={(session) => setParams({ session })}
-    />
-  );
-}
-
 export default function SteeringPage() {
-  const { summary } = useCurrentRun();
   const { pathname, search, ...location } = useLocation();
-  const textsRef = useRef<SessionResult | null>(null);
+  const [bar, setBar] = useState<HTMLElement | null>(null);
   const view = VIEW_OF[pathname] ?? "text";
   const address = new URLSearchParams(search);
   const isChat = address.has("turns");
@@ -372,7 +351,7 @@ export default function SteeringPage() {
     <>
       <title>{`${VIEWS[view]} · Steer · MxD Explorer`}</title>
       <PageBar crumbs={[{ label: VIEWS[view] }]}>
-        {summary !== null && view !== "sessions" && <Save run={summary} view={view} textsRef={textsRef} />}
+        <span ref={setBar} className="row" />
       </PageBar>
       <WithRun>
         {(run) =>
@@ -381,7 +360,7 @@ export default function SteeringPage() {
               <Gallery run={run} />
             </div>
           ) : (
-            <Steering key={`${run.name} ${view}`} run={run} view={view} textsRef={textsRef} />
+            <Steering key={`${run.name} ${view}`} run={run} view={view} bar={bar} />
           )
         }
       </WithRun>

@@ -3,22 +3,23 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { Fragment, type ReactNode, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
+import { createPortal } from "react-dom";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
 import { useDeleteSession, useSaveSession } from "@/api/mutations";
-import { priceQuery, sessionQuery, sessionsQuery } from "@/api/queries";
-import type { ExpertRow, RunSummary, SessionResult, SessionSummary, SteeringRequest } from "@/api/types";
+import { sessionQuery, sessionsQuery } from "@/api/queries";
+import type { ExpertRow, RunSummary, SessionSummary, SteeringRequest } from "@/api/types";
 import { ExpertLabel, shownAutomatic } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
 import { Button, GhostButton, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
 import { useExpertRows } from "@/hooks/use-experts";
-import { describeEdit, editKey } from "@/lib/edits/edits";
+import { describeEdit, editKey, formatEdits, hasStrength } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatPlural } from "@/lib/text/format";
 import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
@@ -26,6 +27,7 @@ import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
 import type { SteeringPageState } from "./index";
 import { requestEdits } from "./steering-params";
 import { SCALE_LIMIT } from "./texts/streams";
+import { usePrices } from "./use-prices";
 
 import "./sessions.css";
 
@@ -56,6 +58,8 @@ interface CardProps {
   readonly session: SessionSummary;
   /** Rows of the run's experts, by number. */
   readonly experts: ReadonlyMap<number, ExpertRow>;
+  /** Whether it opens the sweep of its edit. */
+  readonly isSwept: boolean;
 }
 
 /** Nats by which an edit clearly raised a token. */
@@ -78,13 +82,14 @@ function Beginning({ text, tokens }: Pick<SessionSummary, "text" | "tokens">) {
 }
 
 /** A session: its name, what it says, what it edits, and what that costs. */
-function Card({ session: { id, name, run, prompt, text, price, ...session }, experts }: CardProps) {
+function Card({ session: { id, name, run, prompt, text, price, ...session }, experts, isSwept }: CardProps) {
   const edits = requestEdits(session.edits);
+  const to = isSwept ? pageLinks(run).page("strength", { prompt, edits: formatEdits(edits) }) : sessionUrl(id);
   const shown = edits.length > SHOWN_EDITS ? edits.slice(0, SHOWN_EDITS - 1) : edits;
   const date = session.saved_at.slice(0, 10);
   return (
     <li>
-      <Link className="stack" to={sessionUrl(id)} title={`${session.is_chat ? "Chat" : "Text"}, saved on ${date}`}>
+      <Link className="stack" to={to} title={`${session.is_chat ? "Chat" : "Text"}, saved on ${date}`}>
         <b className="cut">{name}</b>
         <q className="clamp">
           <span className="dim">{toOneLine(prompt, true)}</span> <Beginning text={text} tokens={session.tokens} /> …
@@ -119,7 +124,7 @@ interface RunSessions {
   readonly sessions: readonly SessionSummary[];
 }
 
-function RunGroup({ run, sessions }: RunSessions) {
+function RunGroup({ run, sessions, isSwept }: RunSessions & Pick<CardProps, "isSwept">) {
   const { runs } = useCurrentRun();
   const own = sessions.flatMap(({ edits }) => edits.filter((edit) => (edit.run ?? run.name) === run.name));
   const numbers = [...new Set(own.map(({ expert }) => expert))];
@@ -131,7 +136,7 @@ function RunGroup({ run, sessions }: RunSessions) {
       </h3>
       <ul>
         {sessions.map((session) => (
-          <Card key={session.id} session={session} experts={experts} />
+          <Card key={session.id} {...{ session, experts, isSwept }} />
         ))}
       </ul>
     </>
@@ -142,13 +147,21 @@ interface GalleryProps {
   readonly run: RunSummary;
   /** Most sessions per run. */
   readonly most?: number;
-  readonly onlyChats?: boolean;
+  /** Chats, or texts whose edit can be swept: these open their sweep. */
+  readonly only?: keyof typeof TITLES;
   /** Below the sessions, once they are there. */
   readonly children?: ReactNode;
 }
 
+const TITLES = { all: "Saved sessions", chats: "Saved chats", sweeps: "Sweep the edit of a saved session" };
+
+const isListed = ({ is_chat: isChat, edits }: SessionSummary, only: keyof typeof TITLES) =>
+  only === "chats"
+    ? isChat
+    : only === "all" || (!isChat && edits.length === 1 && requestEdits(edits).every(hasStrength));
+
 /** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
-export function useSavedSessions({ run, most = Infinity, onlyChats = false }: GalleryProps) {
+function useSavedSessions({ run, most = Infinity, only = "all" }: GalleryProps) {
   const { runs } = useCurrentRun();
   const others = runs
     .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
@@ -158,7 +171,7 @@ export function useSavedSessions({ run, most = Infinity, onlyChats = false }: Ga
   if (results.some(({ isPending }) => isPending)) return undefined;
   return listed.flatMap((each, i): RunSessions[] => {
     const all = results[i]?.data?.sessions ?? [];
-    const sessions = all.filter(({ is_chat: isChat }) => isChat || !onlyChats).slice(0, most);
+    const sessions = all.filter((session) => isListed(session, only)).slice(0, most);
     return sessions.length === 0 ? [] : [{ run: each, sessions }];
   });
 }
@@ -185,7 +198,7 @@ export function Gallery(props: GalleryProps) {
   return (
     <section className="saved-prompts" aria-labelledby="saved-sessions">
       <div className="row pane-h wrap">
-        <h2 id="saved-sessions">{props.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
+        <h2 id="saved-sessions">{TITLES[props.only ?? "all"]}</h2>
         {groups.length > 0 && <span className="note">Green: made likelier by the edit</span>}
         {props.most === undefined && all.length > 0 && (
           <div className="row search">
@@ -208,7 +221,7 @@ export function Gallery(props: GalleryProps) {
         </p>
       )}
       {groups.map((group) => (
-        <RunGroup key={group.run.name} {...group} />
+        <RunGroup key={group.run.name} {...group} isSwept={props.only === "sweeps"} />
       ))}
       {props.most !== undefined && groups.length > 0 && (
         <Link className="link" to={links.page("sessions")}>
@@ -238,15 +251,13 @@ function useDefaultName(run: string, { turns, prompt = "", edits = [] }: Steerin
 
 interface SaveProps {
   readonly run: string;
-  readonly request: SteeringRequest;
-  /** Both texts; null before they are complete. */
-  readonly texts: () => SessionResult | null;
-  readonly onSaved: (id: string) => void;
-  /** Whether it is a changed session. */
-  readonly isAnother?: boolean;
+  readonly state: SteeringPageState;
+  /** Room of the button; undefined to put a changed session's where it is. */
+  readonly bar?: HTMLElement | null;
 }
 
-function SaveForm({ run, request, texts, onSaved }: SaveProps) {
+function SaveForm({ run, state, onSaved }: SaveProps & { readonly onSaved: () => void }) {
+  const { request, texts, setParams } = state;
   const usual = useDefaultName(run, request);
   const [typed, setName] = useState<string | null>(null);
   const name = typed ?? usual;
@@ -256,11 +267,15 @@ function SaveForm({ run, request, texts, onSaved }: SaveProps) {
     if (typed === null) inputRef.current?.select();
   }, [typed, usual]);
   const save = useSaveSession(run);
-  const price = useQuery(priceQuery(run, request.edits ?? [])).data ?? null;
+  const [price = null] = usePrices(run, [requestEdits(request.edits ?? [])]).prices;
   const submit = () => {
-    const shown = texts();
-    const body = { name, steering: request, result: shown && { ...shown, price } };
-    save.mutate(body, { onSuccess: (session) => onSaved(session.id) });
+    const body = { name, steering: request, result: texts && { ...texts, price } };
+    save.mutate(body, {
+      onSuccess: ({ id }) => {
+        setParams({ session: id });
+        onSaved();
+      },
+    });
   };
   return (
     <form
@@ -282,7 +297,7 @@ function SaveForm({ run, request, texts, onSaved }: SaveProps) {
           onChange={(event) => setName(event.target.value)}
         />
       </span>
-      <Button type="submit" variant="primary" disabled={name.trim() === "" || save.isPending}>
+      <Button type="submit" variant="primary" disabled={name.trim() === "" || texts === null || save.isPending}>
         Save
       </Button>
       <Failure error={save.error} />
@@ -290,33 +305,27 @@ function SaveForm({ run, request, texts, onSaved }: SaveProps) {
   );
 }
 
-/** The button that saves what determines the texts. */
-export function SaveSession(props: SaveProps) {
-  return (
+/** The button that saves the texts and what determines them, once they are complete. */
+export function SaveSession({ run, state, bar }: SaveProps) {
+  const isWaiting = state.texts === null;
+  const button = (
     <DialogTrigger>
-      <TriggerButton className={props.isAnother ? "btn sm" : "btn"}>
-        {props.isAnother ? "Save as a new session" : "Save session"}
-      </TriggerButton>
+      <span title={isWaiting ? "Once all texts are generated" : undefined}>
+        <TriggerButton className={bar === undefined ? "btn sm" : "btn"} isDisabled={isWaiting}>
+          {bar === undefined ? "Save as a new session" : "Save session"}
+        </TriggerButton>
+      </span>
       <Popover className="popover" placement="bottom end">
-        <Dialog aria-label="Save session">
-          {({ close }) => (
-            <SaveForm
-              {...props}
-              onSaved={(id) => {
-                props.onSaved(id);
-                close();
-              }}
-            />
-          )}
-        </Dialog>
+        <Dialog aria-label="Save session">{({ close }) => <SaveForm {...{ run, state }} onSaved={close} />}</Dialog>
       </Popover>
     </DialogTrigger>
   );
+  return bar == null ? bar === undefined && button : createPortal(button, bar);
 }
 
 /** The open session; what has changed since it was saved, and warnings if its texts can no longer be reproduced. */
 export function OpenedSession({ run, state }: { readonly run: string; readonly state: SteeringPageState }) {
-  const { params, request, texts, isChanged, setParams } = state;
+  const { params, isChanged } = state;
   const isStored = state.generator.generation.status === "stored";
   const { data, error } = useQuery(sessionQuery(params.session));
   if (params.session === "") return null;
@@ -335,16 +344,12 @@ export function OpenedSession({ run, state }: { readonly run: string; readonly s
                 <Button size="small" onClick={() => state.reopen(data)}>
                   Back to the saved one
                 </Button>
-                <SaveSession
-                  isAnother
-                  {...{ run, request }}
-                  texts={() => texts}
-                  onSaved={(session) => setParams({ session })}
-                />
+                <SaveSession {...{ run, state }} />
               </>
             ) : (
               <span className="dim">
-                as saved, {isStored && "its texts are stored with the session and "}its edits are in the tray
+                {data.result === null ? "saved without texts, " : "as saved, "}
+                {isStored && "its texts are stored with the session and "}its edits are in the tray
               </span>
             )}
             {data.changed.map((sentence) => (

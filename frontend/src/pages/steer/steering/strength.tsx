@@ -21,6 +21,7 @@ import { Button, LinkButton } from "@/components/ui/button";
 import { Remaining } from "@/components/ui/remaining";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
+import { useBestExperts } from "@/hooks/use-experts";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { writeParams } from "@/hooks/use-url-state";
 import { rememberStrength } from "@/lib/browser/stores";
@@ -31,15 +32,17 @@ import {
   formatEdits,
   hasStrength,
   NEUTRAL_STRENGTH,
+  newEdit,
   type StrengthEdit,
 } from "@/lib/edits/edits";
 import { formatCount, formatFixed, formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
+import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
 import type { SteeringPageState } from "./index";
 import { PromptHead, waitingFor } from "./prompt-head";
-import { useSavedSessions } from "./sessions";
-import { paramsToPrompt, requestEdits, STEERING_PARAMS } from "./steering-params";
+import { Gallery } from "./sessions";
+import { paramsToPrompt, STEERING_PARAMS } from "./steering-params";
 import {
   describeSample,
   describeScore,
@@ -54,7 +57,7 @@ import {
   sweepRequest,
   type SweepRowData,
 } from "./sweep";
-import { hasPrice, type Prices, usePrices } from "./use-prices";
+import { type Prices, usePrices } from "./use-prices";
 
 /**
  * Measures an edit at several strengths in one request, whenever the request or the edit's kind changes; with more
@@ -110,34 +113,33 @@ function Progress({ progress, strengths }: ProgressProps) {
   );
 }
 
-/** What is missing for a sweep, and an example of one: a saved text with a single edit, if possible of known price. */
+/** What is missing for a sweep, and what can be swept at once: an expert, or the edit of a saved text. */
 function NoSweep({ run, state }: StrengthViewProps) {
   const hasAblated = state.edits.length > 0 && !state.edits.some(hasStrength);
   const isEmpty = state.draft.text === "" && isEmptyPrompt(paramsToPrompt(state.params));
   const first = `${isEmpty ? "Type a prompt, and add" : "Add"} an expert to the tray`;
   const title = state.edits.length === 0 ? first : waitingFor(state, "Measure");
-  const saved = useSavedSessions({ run })?.flatMap(({ sessions }) => sessions) ?? [];
-  const single = saved.filter((session) => !session.is_chat && session.edits.length === 1);
-  const example = single.find(({ price }) => price !== null) ?? single[0];
+  const [best] = useBestExperts(run.name, run.indexed_tokens !== null).experts;
+  const prompt = state.draft.text || STEER_PROMPT;
   return (
-    <EmptyState title={hasAblated ? "Ablated experts have no strength" : title}>
-      <p>
-        {hasAblated ? "Scale, add or set an expert instead. " : ""}
-        Then the prompt is continued at several strengths, beside a random expert. The smallest strength that makes the
-        expert’s tokens clearly more probable is suggested, and its side effects can be measured.
-      </p>
-      {example !== undefined && (
-        <LinkButton
-          icon="chart"
-          to={pageLinks(example.run).page("strength", {
-            prompt: example.prompt,
-            edits: formatEdits(requestEdits(example.edits)),
-          })}
-        >
-          Measure an example
-        </LinkButton>
-      )}
-    </EmptyState>
+    <div className="steering-empty">
+      <EmptyState title={hasAblated ? "Ablated experts have no strength" : title}>
+        <p>
+          {hasAblated ? "Scale, add or set an expert instead. " : ""}
+          Then the prompt is continued at several strengths, beside a random expert. The smallest strength that makes
+          the expert’s tokens clearly more probable is suggested, and its side effects can be measured.
+        </p>
+        {state.edits.length === 0 && best !== undefined && (
+          <LinkButton
+            icon="chart"
+            to={pageLinks(run.name).page("strength", { prompt, edits: formatEdits([newEdit(best.expert)]) })}
+          >
+            Measure expert {best.expert} on “{toOneLine(prompt, true)}”
+          </LinkButton>
+        )}
+      </EmptyState>
+      <Gallery run={run} most={6} only="sweeps" />
+    </div>
   );
 }
 
@@ -189,17 +191,30 @@ function axisEnd(rows: readonly SweepRowData[], measure: Measure): number {
   return ROOM * Math.max(SMALLEST_END, ...ends);
 }
 
-/** What the edits cost at one strength, as far as it is measured. */
+/** What the edits cost at one strength, or the button that measures it. */
 function Cost({ costs, index }: { readonly costs: Prices; readonly index: number }) {
   const price = costs.prices[index] ?? null;
   if (price !== null) return <span title={price.verdict}>{price.figures}</span>;
   const { done = 0, total = 0 } = costs.progress ?? {};
-  return index !== -1 && costs.working === index && <progress {...(done > 0 && { value: done / total })} />;
+  const isWorking = costs.working === index;
+  return (
+    <>
+      {isWorking && <progress {...(done > 0 && { value: done / total })} />}
+      <button
+        type="button"
+        className="link"
+        title={costs.hint}
+        onClick={isWorking ? costs.stop : () => costs.measure(index)}
+      >
+        {isWorking ? "stop" : "measure"}
+      </button>
+    </>
+  );
 }
 
 interface SweepTableProps {
   readonly rows: readonly SweepRowData[];
-  /** Prices of the edits with `strengths`; null if they cannot be measured. */
+  /** Prices of the edits with `strengths`; null before the end of the sweep, and if they cannot be measured. */
   readonly costs: Prices | null;
   readonly strengths: readonly number[];
   readonly suggested: number | null;
@@ -207,21 +222,6 @@ interface SweepTableProps {
   readonly isControl: boolean;
   readonly describe: (strength: number) => string;
   readonly onChoose: (strength: number) => void;
-}
-
-/** Measures the side effects at all strengths, or stops. */
-function MeasureAll({ costs }: { readonly costs: Prices }) {
-  if (!costs.prices.includes(null)) return null;
-  const isMeasuring = costs.working !== -1;
-  return (
-    <Button
-      icon={isMeasuring ? "stop" : "probing"}
-      title="At all strengths: KL on unrelated text and a 200-item ability test, beside random experts"
-      onClick={isMeasuring ? costs.stop : costs.measure}
-    >
-      {isMeasuring ? "Stop measuring side effects" : "Measure all side effects"}
-    </Button>
-  );
 }
 
 /** The texts by strength, each with concept scores beside the control's, effect, fluency and side effects. */
@@ -292,7 +292,7 @@ function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
       <td className="num" data-name="Perplexity">
         {ratio !== undefined && `× ${formatFixed(ratio, 1)}`}
       </td>
-      {costs !== null && (
+      {costs !== null && strengths.includes(strength) && (
         <td className="sweep-cost" data-name="Side effects">
           <Cost costs={costs} index={strengths.indexOf(strength)} />
         </td>
@@ -364,12 +364,10 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
   const suggested = (result ?? progress)?.suggested ?? null;
-  const used = suggested ?? edit.strength;
   const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress ?? {});
   const strengths = SWEEP_STRENGTHS[edit.mode].filter((strength) => strength !== NEUTRAL_STRENGTH[edit.mode]);
-  const index = suggested === null ? -1 : strengths.indexOf(suggested);
-  const prices = usePrices(steeredRun, strengths.map(at), result === null ? -1 : index);
-  const costs = hasPrice(at(0)) ? prices : null;
+  const prices = usePrices(steeredRun, strengths.map(at));
+  const costs = result !== null && prices.canMeasure ? prices : null;
   const isFinal = result !== null && suggested !== null;
   const row = rows.find(({ strength }) => strength === suggested);
   const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested), row);
@@ -392,10 +390,11 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
             More samples
           </Button>
         )}
-        {costs !== null && result !== null && <MeasureAll costs={costs} />}
-        <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(at(used))}>
-          Steer with {describe(used)}
-        </LinkButton>
+        {suggested !== null && (
+          <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(at(suggested))}>
+            Steer with {describe(suggested)}
+          </LinkButton>
+        )}
         <p>
           {reason}
           <span className="dim">

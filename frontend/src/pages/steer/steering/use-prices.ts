@@ -1,56 +1,49 @@
-/** Measures the prices of edits, one after the other. A measured one stays as long as the dashboard is open. */
+/** Measures the prices of edits on request. One of a saved session or measured before is known. */
 
-import { useQueries, useQueryClient } from "@tanstack/react-query";
+import { useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 
 import { streamPrice } from "@/api/http";
-import { priceQuery } from "@/api/queries";
-import type { EditPrice, ErrorEvent, StepEvent } from "@/api/types";
+import { priceQuery, sessionsQuery } from "@/api/queries";
+import type { EditPrice, PriceDoneEvent, StepEvent } from "@/api/types";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
-import { type Edit, isNeutral, toHttpEdit } from "@/lib/edits/edits";
+import { type Edit, formatEdits, toHttpEdit } from "@/lib/edits/edits";
 
-interface AllDone {
-  readonly event: "done";
-}
+import { requestEdits } from "./steering-params";
 
 /** Conditions may not hold on other text. */
-export const hasPrice = (edits: readonly Edit[]) => edits.length > 0 && edits.every(({ when }) => when === undefined);
+const hasPrice = (edits: readonly Edit[]) => edits.length > 0 && edits.every(({ when }) => when === undefined);
 
-/** `groups`: edits with one price each. Group `automatic` is measured at once, if it has an effect, until it changes. */
-export function usePrices(run: string, groups: readonly (readonly Edit[])[], automatic = -1) {
+/** `groups`: edits with one price each. A change of the edits ends a measurement. */
+export function usePrices(run: string, groups: readonly (readonly Edit[])[]) {
   const queries = useQueryClient();
   const requests = groups.map((edits) => edits.map(toHttpEdit));
   const results = useQueries({ queries: requests.map((edits) => priceQuery(run, edits)) });
-  const prices = results.map(({ data }): EditPrice | null => data ?? null);
+  const saved = useQuery(sessionsQuery(run)).data?.sessions.filter(({ price }) => price !== null);
+  const keys = groups.map(formatEdits);
+  const allKeys = keys.join(" ");
+  const prices = results.map(({ data }, i): EditPrice | null => {
+    const session = saved?.find(({ edits }) => formatEdits(requestEdits(edits)) === keys[i]);
+    return data ?? session?.price ?? null;
+  });
   const [current, setCurrent] = useState(-1);
-  async function* measureAll(
-    wanted: readonly number[],
-    signal: AbortSignal,
-  ): AsyncGenerator<StepEvent | AllDone | ErrorEvent> {
-    for (const index of wanted) {
-      setCurrent(index);
-      const edits = requests[index] ?? [];
-      for await (const event of streamPrice(run, { edits }, signal)) {
-        if (event.event === "done") queries.setQueryData(priceQuery(run, edits).queryKey, event.price);
-        else yield event;
-      }
-    }
-    yield { event: "done" };
-  }
-  const work = useStreamedWork<readonly number[], StepEvent, AllDone>(measureAll, () => undefined);
-  const wanted = groups[automatic] ?? [];
-  useEffect(() => {
-    if (!hasPrice(wanted) || wanted.every(isNeutral) || prices[automatic] !== null) return undefined;
-    work.start([automatic]);
-    return work.stop;
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each group
-  }, [run, JSON.stringify(wanted)]);
+  const work = useStreamedWork<number, StepEvent, PriceDoneEvent>(
+    (index, signal) => streamPrice(run, { edits: requests[index] ?? [] }, signal),
+    ({ price }, index) => void queries.setQueryData(priceQuery(run, requests[index] ?? []).queryKey, price),
+  );
+  const { stop } = work;
+  useEffect(() => stop, [run, allKeys, stop]);
   return {
     ...work,
     prices,
+    canMeasure: groups.some(hasPrice),
+    hint: "On unrelated text and a 200-item ability test, beside random experts: about half a minute on a CPU.",
     /** Index of the group that is being measured; -1 for none. */
     working: work.status === "working" ? current : -1,
-    measure: () => work.start(prices.flatMap((price, i) => (price === null ? i : []))),
+    measure: (index = 0) => {
+      setCurrent(index);
+      work.start(index);
+    },
   };
 }
 

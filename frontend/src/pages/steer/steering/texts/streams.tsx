@@ -66,6 +66,8 @@ interface StreamPaneProps {
   readonly isSame?: boolean;
   /** Whether random experts steer. */
   readonly isControl?: boolean;
+  /** Below the texts. */
+  readonly children?: ReactNode;
   readonly lock: SteeringLock | null;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
   readonly hovered: Hovered | null;
@@ -94,6 +96,7 @@ function useLockedTip({ variant, sample, continuation, lock, hovered }: TextProp
 
 function ContinuationText(props: TextProps) {
   const { variant, sample, continuation, generation, prompt, history, hovered, isControl, onHover, onLock } = props;
+  const isCut = !isRunning(generation) && continuation.pieces.length >= props.maxTokens;
   const { box, position } = useLockedTip(props);
   const { pieces, styles } =
     history === undefined ? { pieces: continuation.pieces, styles: [] } : markdownPieces(continuation.pieces);
@@ -116,6 +119,11 @@ function ContinuationText(props: TextProps) {
       />
       {isGrowing(generation, variant, sample) && <span className="stream-caret" aria-hidden="true" />}
       <span className="stale">{remainder(generation, variant, sample)}</span>
+      {isCut && (
+        <span className="dim" title={`Ends at the limit of ${formatPlural(props.maxTokens, "token")}`}>
+          {" …"}
+        </span>
+      )}
     </div>
   );
 }
@@ -177,6 +185,7 @@ function StreamPane(props: StreamPaneProps) {
               </div>
             ))}
           </div>
+          {props.children}
         </>
       )}
     </section>
@@ -188,7 +197,7 @@ interface StreamsProps {
   readonly prompt: string;
   /** Tokens that were asked for. */
   readonly maxTokens: number;
-  /** The texts steered by random experts, of which a chat shows the figures alone; null if they are unknown. */
+  /** The texts steered by random experts, which a chat folds; null if they are unknown. */
   readonly control: Control | null;
   /** Texts per variant. */
   readonly samples: number;
@@ -250,9 +259,18 @@ function Finding({ generation, control, costs }: Pick<StreamsProps, "generation"
         </>
       )}
       <Term id="kl">{KL_HERE}</Term> {effect}
-      {price !== null && `; side effects: ${price.figures}`}
-      {price === null && costs.working !== -1 && (
-        <span className="dim">; side effects: measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
+      {costs.canMeasure && !isRunning(generation) && (
+        <>
+          ; <Term id="edit_price">side effects</Term>:{" "}
+          {price?.figures ??
+            (costs.working === -1 ? (
+              <button type="button" className="link" title={costs.hint} onClick={() => costs.measure()}>
+                measure
+              </button>
+            ) : (
+              <span className="dim">measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
+            ))}
+        </>
       )}
     </p>
   );
@@ -269,7 +287,7 @@ function Legend({ samples, onSamples, history }: Pick<StreamsProps, "samples" | 
       <RampLegend kind="diverging" low={`suppressed −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT} promoted`} />
       {history === undefined && (
         <div className="row">
-          Texts per variant
+          Texts
           <SegmentedControl
             label="Texts per variant"
             value={String(samples)}
@@ -297,6 +315,10 @@ export function Streams(props: StreamsProps) {
   useShortcut("release", () => onLock(null), lock !== null);
   const scrolled = useChatEnd(generation, history !== undefined);
   const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock };
+  const controlProps = control && {
+    ...{ ...paneProps, variant: "steered" as const, isControl: true, lock: null, generation: control.generation },
+    badge: <ControlBadge edits={control.edits} />,
+  };
   return (
     <div className={history === undefined ? "streams" : "streams of-chat"}>
       {generation.failure !== null && <Failed failure={generation.failure} onRetry={onGenerate} />}
@@ -319,17 +341,23 @@ export function Streams(props: StreamsProps) {
                   {edits === 0 ? "no edits" : formatPlural(edits, "edit")}
                 </span>
               }
-            />
-            {control !== null && history === undefined && (
-              <StreamPane
-                variant="steered"
-                isControl
-                {...paneProps}
-                generation={control.generation}
-                lock={null}
-                badge={<ControlBadge edits={control.edits} />}
-              />
-            )}
+            >
+              {controlProps !== null && history !== undefined && (
+                <details className="random-reply">
+                  <summary className="row wrap">
+                    The random expert’s reply {controlProps.badge}
+                    <span className="dim num">{describeProgress(controlProps.generation, "steered")}</span>
+                  </summary>
+                  <ContinuationText
+                    {...controlProps}
+                    history={history("steered")}
+                    sample={0}
+                    continuation={controlProps.generation.steered.continuations[0] ?? NO_TOKENS}
+                  />
+                </details>
+              )}
+            </StreamPane>
+            {controlProps !== null && history === undefined && <StreamPane {...controlProps} />}
           </div>
         </>
       )}

@@ -58,13 +58,11 @@ export function useControl(run: RunSummary, edits: readonly Edit[], request: Ste
   const { control: kept, control_edits: keptEdits = [], control_figures: figures = null } = main.stored ?? {};
   if (kept != null) {
     const texts = storedGeneration({ baseline: [], steered: kept, figures });
-    return { control: { edits: requestEdits(keptEdits), generation: texts }, isPending: false, end };
+    return { control: { edits: requestEdits(keptEdits), generation: texts }, end };
   }
   const isOutdated = generation.isOutdated || isRunning(main.generation);
   // A session that was saved without a control has none until its texts are generated again.
   const isShown = others !== null && (main.stored === null || generation.status !== "idle");
   const control: Control | null = isShown ? { edits: others, generation: { ...generation, isOutdated } } : null;
-  /** Whether its texts are still to come: side effects are measured after them, so that they need not wait. */
-  const isPending = isShown && (generation.status === "idle" || isRunning(generation));
-  return { control, isPending, end };
+  return { control, end };
 }
