@@ -82,7 +82,7 @@ function Price({ price }: { readonly price: EditPrice }) {
     ["KL, nats", formatFixed(edits.kl), 2 * edits.kl_error, formatFixed(random.kl)],
     ["Loss, nats", formatSigned(edits.loss_increase), 2 * edits.loss_error, formatSigned(random.loss_increase)],
     [
-      `Ability, % of ${items} items`,
+      `Ability, % of ${items}`,
       formatSigned(100 * (ability.all - original.all), 1),
       200 * price.ability_error,
       formatSigned(100 * (randomAbility.all - original.all), 1),
@@ -92,7 +92,7 @@ function Price({ price }: { readonly price: EditPrice }) {
     <div role="status">
       <p className={price.is_costly ? "card-note warn" : "card-note"}>{price.verdict}</p>
       <dl
-        title={`Items solved: ${percent(original.all)} → ${percent(ability.all)} (${kinds}). ± is of the edits alone.`}
+        title={`Ability test, items solved: ${percent(original.all)} → ${percent(ability.all)} (${kinds}). ± is of the edits alone.`}
       >
         {rows.map(([name, own, interval, ofRandom], i) => (
           <Fragment key={name}>

@@ -58,7 +58,9 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
   const [isOpen, setOpen] = useState(false);
   const isNarrow = useIsNarrow();
   const hasExample = state.edits.length > 0;
-  const isFinding = isOpen || params.wanted + params.unwanted !== "" || (state.edits.length === 0 && !isNarrow);
+  // An empty Strength begins with edits to sweep.
+  const isSearchFirst = state.edits.length === 0 && !isNarrow && action === "Generate";
+  const isFinding = isOpen || params.wanted + params.unwanted !== "" || isSearchFirst;
   return (
     <>
       {message === "" ? (

@@ -134,7 +134,7 @@ function NoSweep({ run, state }: StrengthViewProps) {
             icon="chart"
             to={pageLinks(run.name).page("strength", { prompt, edits: formatEdits([newEdit(best.expert)]) })}
           >
-            Measure expert {best.expert} on “{toOneLine(prompt, true)}”
+            Measure expert {best.expert} as an example
           </LinkButton>
         )}
       </EmptyState>
