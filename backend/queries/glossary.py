@@ -24,6 +24,7 @@ def glossary() -> tuple[GlossarySection, ...]:
     columns = {column.key: column for column in EXPERT_COLUMNS}
     values = {
         "metrics": {it.key: _sentences(it.description) for it in METRICS if isinstance(it.description, str)},
+        "titles": {it.key: it.title for it in METRICS},
         "min_events": MIN_EVENTS,
         "min_accuracy": MIN_ACCURACY,
         "min_precision": f"{MIN_PRECISION:.0%}".replace("%", " %"),
@@ -35,7 +36,7 @@ def glossary() -> tuple[GlossarySection, ...]:
 
     def defined(term: str, own: list[str]) -> Definition:
         name, text = own or (columns[term].title, columns[term].description)
-        return Definition(id=term, name=name, text=text.format(**values))
+        return Definition(id=term, name=name.format(**values), text=text.format(**values))
 
     return tuple(
         GlossarySection(heading=heading, terms=tuple(defined(*term) for term in terms.items()))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -14,7 +14,7 @@ from mxd.backend.errors import ExpertNotFoundError, NoIndexError, RunNotFoundErr
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.commands import index_command, train_again_command
 from mxd.backend.queries.evaluations import evaluations_of_run
-from mxd.backend.queries.outcomes import dead_in_index, leader, loss_sentences
+from mxd.backend.queries.outcomes import COMPARED, RECOVERED, dead_in_index, leader, loss_sentences
 from mxd.backend.queries.report_text import BEYOND, BOLD, last_part, span
 from mxd.backend.schemas.routing import LayerRun, RunOptions
 from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunMetric, RunStatus, RunSummary
@@ -72,13 +72,14 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
     for run in runs:
         intervals = dict(evaluations.get(run.name, UNKNOWN)["intervals"])
         if run.id in indexes:
-            intervals["dead"] = dead_in_index(run, indexes[run.id].active_experts)
+            intervals["dead_in_index"] = dead_in_index(run, indexes[run.id].active_experts)
         for metric, interval in intervals.items():
             measured[run.language_model, run.layer, metric][run.name] = interval
     best = defaultdict[str, list[RunMetric]](list)
-    for (_, _, metric), of_mlp in measured.items():
-        if name := leader(of_mlp, BETTER[metric]):
-            best[name].append(metric)
+    better = {metric.key: metric.better for metric in COMPARED}
+    for (_, _, key), of_mlp in measured.items():
+        if (side := better[key]) and (name := leader(of_mlp, side)):
+            best[name].append(key)
     return RunList(runs=summaries, losses=loss_sentences(session), best=best, notes=_notes(summaries, bool(best)))
 
 
@@ -99,14 +100,17 @@ def _notes(runs: Sequence[RunSummary], is_bold: bool) -> tuple[str, ...]:
 def run_detail(session: Session, run: RunRecord, is_fitting: IsFitting) -> RunDetail:
     index = session.get(IndexRecord, run.id)
     metrics = metrics_after(session, run, -1)
+    names = ("activation", "hidden_width", "parameters", "input_width", "output_width", "context_length")
+    facts = {name: getattr(run, name) for name in names} | {"index_text": last_part(index.text) if index else None}
+    if (mixing := mixing_of(run)) is not None:
+        facts["mixing"] = mixing
     return RunDetail(
         run=_summary(
             run, metrics[-1] if metrics else None, index, _evaluations(session).get(run.name, UNKNOWN), is_fitting
         ),
-        **{name: getattr(run, name) for name in ("input_width", "output_width", "context_length", "error")},
+        error=run.error,
         resume_command=resume_command(run.name, run.config.get("parents", ())),
-        index_text=index.text if index else None,
-        config=flatten(run.config),
+        config=flatten(run.config) | facts,
         metrics=tuple(map(MetricPoint.of, metrics)),
     )
 
@@ -150,12 +154,6 @@ UNKNOWN: dict[str, Any] = {
 }
 """Fields of ``RunSummary``, and intervals by ``RunMetric``, for a run that was not evaluated."""
 
-BETTER: Mapping[RunMetric, Literal["lower", "higher"]] = {
-    "held_out_mse": "lower",
-    "loss_recovered": "higher",
-    "dead": "lower",
-}
-
 
 def _number(*path: str) -> Any:
     return EvaluationRecord.result[path].as_float()
@@ -196,7 +194,7 @@ def _evaluations(session: Session) -> dict[str, dict[str, Any]]:
                 loss_recovered=recovered,
                 loss_increase=increase,
             )
-            intervals = {"held_out_mse": asdict(error), "loss_recovered": asdict(recovered)}
+            intervals = {"normalized_mse": asdict(error), RECOVERED: asdict(recovered)}
             evaluated |= {"held_out": held_out, "routing_share": share, "strict_routing_share": strict}
             evaluated |= {"intervals": intervals}
         newest[name] = evaluated

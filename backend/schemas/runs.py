@@ -125,7 +125,7 @@ class RunSummary(Schema):
     """Numbers of active experts per token at which the run was evaluated."""
 
 
-RunMetric = Literal["held_out_mse", "loss_recovered", "dead"]
+RunMetric = Literal["normalized_mse", "loss_recovered_mean", "dead_in_index"]
 
 
 class RunList(Schema):
@@ -145,18 +145,12 @@ class RunDetail(Schema):
     """A run with its config and metrics."""
 
     run: RunSummary
-    input_width: int
-    output_width: int
-    context_length: int
-    """Tokens per training sequence."""
     error: str | None
     """Error message of a failed run."""
     resume_command: str
     """Command that resumes training."""
-    index_text: str | None
-    """Indexed dataset; null if not indexed."""
     config: dict[str, str | int | float | bool | None]
-    """Config, with nested settings as ``optimizer.learning_rate``."""
+    """Config, with nested settings as ``optimizer.learning_rate``, and what follows from it."""
     metrics: tuple[MetricPoint, ...]
     """Metrics in order of steps."""
 

@@ -40,7 +40,7 @@ def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(p
     page.keyboard.press("Control+Enter")
     expect(page).to_have_url(re.compile(r"prompt=Once\+upon"))
     expect(checks(page)).to_contain_text("Kept alone", timeout=60_000)  # the model is loaded on first use
-    finding = r"\(\d+(, (weak|no) label)?, layer \d, on .*\) (supports|opposes) .* most: without it, the logit \w+ from"
+    finding = r"\(\d+(, (weak|no) label)?, layer \d, on .*\) (supports|opposes) .* most, by \d"
     told = re.search(r"\((\d+)", page.get_by_text(re.compile(finding)).inner_text())
     assert told is not None
     named = rf"\({told[1]}(, (weak|no) label)?, layer \d, on "  # as the finding names it

@@ -39,17 +39,17 @@ def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     page.get_by_role("link", name="Compare", exact=True).click()
     page.get_by_role("textbox", name="Second prompt").fill(OTHER)
     expect(difference(page)).to_contain_text(
-        re.compile(r"\d+ experts of layer 3 differ.*girl → boy: (less|more) ", re.DOTALL)
+        re.compile(r"\d+ experts of layer 3 differ.*girl → boy differs by \d+ % of the activation: (le|mo)", re.DOTALL)
     )
     expect(page).to_have_url(re.compile(r"second=The\+little\+boy"))
     table = page.get_by_role("table", name="Differences, tokens by experts")
     heads = table.get_by_role("columnheader").all_inner_texts()
     assert heads[-1].split() == ["Score", "↓"]
-    assert heads[1].split() == ["girl", "boy"]  # nothing before the first token that differs can differ
+    assert heads[1].split()[:2] == ["girl", "boy"]  # nothing before the first token that differs can differ
     expect(difference(page)).to_contain_text("The first 2 tokens are the same in both")
     page.get_by_role("radio", name="Whole texts").click()
-    expect(table.get_by_role("columnheader").nth(1)).to_have_text("First text")  # the table follows the choice
-    assert table.get_by_role("columnheader").all_inner_texts()[1:4] == ["First text", "Second text", "Change"]
+    expect(table.get_by_role("columnheader").nth(2)).to_have_text("First text")  # the table follows the choice
+    assert table.get_by_role("columnheader").all_inner_texts()[2:5] == ["First text", "Second text", "Change"]
     changes = table.get_by_role("row").nth(1).get_by_role("cell").nth(-2)
     expect(changes).to_have_text(re.compile(r"^[+−]\d"))
     page.reload()
@@ -67,7 +67,7 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(heat_map(page)).to_be_visible()
     page.get_by_role("link", name="Layers", exact=True).click()
     trace = page.get_by_role("table", name="Strongest expert, layers by tokens")
-    rows = [re.compile("^Next token$"), re.compile("^2 layers"), re.compile("^Layer 3"), re.compile("^Layer 1")]
+    rows = [re.compile("^Next token$"), re.compile("^with 2 layers$"), re.compile("^Layer 3"), re.compile("^Layer 1")]
     expect(trace.get_by_role("rowheader")).to_have_text(rows)
     layers = page.get_by_role("group", name="Layers")
     expect(layers.get_by_role("button", name="Layer 3")).to_be_disabled()
@@ -78,7 +78,9 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(page).to_have_url(re.compile("layers=second"))
     # The page opens on the last token, and says what its experts do to the next one.
     panel = page.get_by_role("complementary", name="Effects on the next token")
-    raised = re.compile(r"Next token .+ \(\d.*%\): (none )?of the \d+ experts on ")
+    raised = re.compile(
+        r"Next token .+: \d.* %, with 2 layers spliced in \d.* %\..*(of all|None of the) \d+ experts on "
+    )
     finding = page.get_by_role("status").filter(has_text=raised)
     expect(finding).to_contain_text(re.compile(r"experts on ␣?\."))
     for layer in ("Layer 3", "Layer 1"):

@@ -46,11 +46,10 @@ export function ExamplePrompts({ run, toPrompt, onChoose }: ExamplePromptsProps)
   return <Examples prompts={prompts} onChoose={onChoose} />;
 }
 
-interface ExamplesProps extends Pick<ExamplePromptsProps, "onChoose"> {
-  readonly prompts: readonly string[];
-}
-
-export function Examples({ prompts, onChoose }: ExamplesProps) {
+export function Examples({
+  prompts,
+  onChoose,
+}: Pick<ExamplePromptsProps, "onChoose"> & { readonly prompts: readonly string[] }) {
   if (prompts.length === 0) return null;
   return (
     <div className="example-prompts">

@@ -2,7 +2,7 @@
 
 import "./term.css";
 
-import { type QueryClient, useQueryClient } from "@tanstack/react-query";
+import { type QueryClient, useQueryClient, useSuspenseQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
@@ -47,6 +47,11 @@ export function definitionHandlers(id: TermId, queries: QueryClient) {
   };
   return { onPointerEnter: show, onFocus: show, onPointerLeave: hideTip, onBlur: hideTip };
 }
+
+export const useTermName = (id: TermId): string | undefined =>
+  useSuspenseQuery(columnsQuery)
+    .data.glossary.flatMap(({ terms }) => terms)
+    .find((term) => term.id === id)?.name;
 
 interface DefinedProps {
   readonly id: string;

@@ -45,14 +45,15 @@ function axisEnds(cells: Cells): readonly string[] {
     .map((end, i) => (isPercent && i === 1 ? `${end} %` : end));
 }
 
-interface DotProps {
+function Dot({
+  cell: { value, low, high },
+  axis: [start, end],
+  reference,
+}: {
   readonly cell: Value;
   readonly axis: Axis;
-  /** A value that is marked on the axis. */
   readonly reference: number | null;
-}
-
-function Dot({ cell: { value, low, high }, axis: [start, end], reference }: DotProps) {
+}) {
   const percent = (at: number) => `${(100 * (at - start)) / (end - start)}%`;
   return (
     <svg className="dot" aria-hidden="true">

@@ -62,36 +62,10 @@ function Fold({ id, names = [], title, note, children }: FoldProps) {
   );
 }
 
-/** The part whose beginning was scrolled past last, or the one that the address names if its beginning is on screen. */
-function useActivePart(keys: readonly string[]): string | undefined {
-  const [active, setActive] = useState(keys[0]);
-  const joined = keys.join(" ");
-  const named = useLocation().hash.slice(1);
-  useEffect(() => {
-    const update = () => {
-      const keys = joined.split(" ");
-      const topOf = (key: string) => document.getElementById(key)?.getBoundingClientRect().top ?? Infinity;
-      const above = keys.filter((key) => topOf(key) < window.innerHeight / 3);
-      // A short part that was asked for is at the top with the next one below it.
-      setActive(above.includes(named) && topOf(named) > 0 ? named : (above.at(-1) ?? keys[0]));
-    };
-    // What loads moves the parts without scrolling.
-    const resized = new ResizeObserver(update);
-    resized.observe(document.body);
-    window.addEventListener("scroll", update, { passive: true });
-    return () => {
-      resized.disconnect();
-      window.removeEventListener("scroll", update);
-    };
-  }, [joined, named]);
-  return active;
-}
-
 function Report({ run, chapters }: { readonly run: RunSummary; readonly chapters: readonly Chapter[] }) {
   const open = chapters.filter((chapter) => !chapter.is_folded);
   const parts = partsOf(chapters);
   const entries = [...open, ...parts, { key: "compare", title: "Compare" }];
-  const active = useActivePart(entries.map(({ key }) => key));
   const { hash } = useLocation();
   // Only now is the page long enough for it.
   useEffect(() => {
@@ -103,7 +77,7 @@ function Report({ run, chapters }: { readonly run: RunSummary; readonly chapters
     <>
       <nav className="contents" aria-label="Chapters">
         {entries.map(({ key, title }) => (
-          <a key={key} href={`#${key}`} aria-current={key === active ? "location" : undefined}>
+          <a key={key} href={`#${key}`} aria-current={`#${key}` === hash ? "location" : undefined}>
             {title}
           </a>
         ))}

@@ -13,7 +13,6 @@ import { othersOf } from "@/components/runs/run-labels";
 import { RunPicker } from "@/components/runs/run-picker";
 import { SortHeader } from "@/components/table/sort-header";
 import { Term } from "@/components/terms/term";
-import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
@@ -49,13 +48,8 @@ interface TableProps extends OfComparison {
   readonly setParams: SetParams<typeof PARAMS>;
 }
 
-interface MatchedProps {
-  readonly run: string;
-  readonly expert: ComparedExpert;
-}
-
 /** An expert, linked to its page. */
-function Matched({ run, expert }: MatchedProps) {
+function Matched({ run, expert }: { readonly run: string; readonly expert: ComparedExpert }) {
   return (
     <Link to={pageLinks(run).expert(expert.expert)}>
       <span className="mono found-id">{expert.expert} </span>
@@ -231,14 +225,6 @@ export function Matches({ run }: { readonly run: RunSummary }) {
           value={other.name}
           onChange={(name) => setParams({ with: name }, "push")}
         />
-        <Button
-          size="small"
-          icon="reset"
-          title="Match each expert of the other run to this one"
-          onClick={() => setParams({ run: other.name, with: run.name }, "push")}
-        >
-          Swap
-        </Button>
         <Link className="link" to={`${pageLinks(null).run(run.name)}?compare=${encodeURIComponent(other.name)}`}>
           Training curves of both
         </Link>

@@ -2,12 +2,10 @@
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Link } from "react-router";
 
 import { figureQuery } from "@/api/queries";
 import type { CurveName, RunDetail, RunSummary } from "@/api/types";
 import { FigureView } from "@/components/plots/figure-view";
-import { pageLinks } from "@/components/runs/page-links";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { choiceParam, textParam } from "@/hooks/use-url-state";
@@ -36,10 +34,7 @@ function NoCurve({ run }: { readonly run: RunSummary }) {
       {run.status === "training" ? (
         <EmptyState title="No metrics yet">The first ones appear a few seconds after training starts.</EmptyState>
       ) : (
-        <EmptyState title="No training curve">
-          This database has no training metrics of {run.name}. Its error on held-out text is on{" "}
-          <Link to={`${pageLinks(run.name).page("evaluate")}#faithfulness`}>Faithfulness</Link>.
-        </EmptyState>
+        <EmptyState title="No training curve">This database has no training metrics of {run.name}.</EmptyState>
       )}
     </section>
   );

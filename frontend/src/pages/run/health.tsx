@@ -111,14 +111,16 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
   );
 }
 
-interface RunFigureProps {
+/** A figure of the server about one run. */
+export function RunFigure({
+  run,
+  name,
+  height,
+}: {
   readonly run: string;
   readonly name: FigureName;
   readonly height: number;
-}
-
-/** A figure of the server about one run. */
-export function RunFigure({ run, name, height }: RunFigureProps) {
+}) {
   const { data, error, refetch } = useQuery(figureQuery(name, { run }));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading figure" rows={6} rowHeight={32} />;

@@ -45,18 +45,7 @@ const settingText = (value: Setting) =>
   value === null || value === undefined || value === "[]" ? "none" : String(value);
 
 export function Settings({ detail }: { readonly detail: RunDetail }) {
-  const { activation, hidden_width, mixing, parameters } = detail.run;
-  const derived: RunDetail["config"] = {
-    activation,
-    hidden_width,
-    parameters,
-    ...(mixing !== null && { mixing }),
-    input_width: detail.input_width,
-    output_width: detail.output_width,
-    context_length: detail.context_length,
-    index_text: detail.index_text,
-  };
-  const entries = Object.entries({ ...detail.config, ...derived }).sort(([a], [b]) => a.localeCompare(b));
+  const entries = Object.entries(detail.config).sort(([a], [b]) => a.localeCompare(b));
   return (
     <details className="settings more-metrics">
       <summary>
@@ -66,10 +55,7 @@ export function Settings({ detail }: { readonly detail: RunDetail }) {
         {entries.map(([name, value]) => (
           <div key={name}>
             <dt>{name.replaceAll("_", " ")}</dt>
-            {/* The index keeps the path of its text; its name is enough here. */}
-            <dd className="mono" title={settingText(value)}>
-              {name === "index_text" ? shortSource(settingText(value)) : settingText(value)}
-            </dd>
+            <dd className="mono">{settingText(value)}</dd>
           </div>
         ))}
       </dl>
@@ -192,29 +178,17 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
   );
 }
 
-const HEIGHT = 420;
-
-/** Steering evaluation of a sample of the run's experts, with baselines. */
+/** Steering evaluation of a sample of the run's experts, with baselines; Evaluate has the commands for it. */
 function Steering({ run }: { readonly run: RunSummary }) {
   const { data } = useQuery({ ...figureQuery("steering", { run: run.name }), enabled: run.indexed_tokens !== null });
-  if (run.indexed_tokens === null) return null;
-  if (data?.total === 0)
-    return (
-      <details className="settings more-metrics">
-        <summary>
-          Measure steering <span className="note">effects of experts beside random ones, by two commands</span>
-        </summary>
-        <Command text={`mxd ablate ${run.name}`} />
-        <Command text={`mxd evaluate-steering ${run.name}`} />
-      </details>
-    );
+  if (run.indexed_tokens === null || data?.total === 0) return null;
   return (
     <section className="pane run-part">
       <PaneHead
         title="Steering"
         note={inUnits("do experts change texts more than random experts and random directions?", run)}
       />
-      <RunFigure run={run.name} name="steering" height={HEIGHT} />
+      <RunFigure run={run.name} name="steering" height={420} />
     </section>
   );
 }

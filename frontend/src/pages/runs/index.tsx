@@ -8,18 +8,11 @@ import { runsQuery } from "@/api/queries";
 import type { RunList, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { shortSource } from "@/components/runs/run-labels";
-import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copy-button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 
 import { RUNS_PARAMS, RunsTable } from "./runs-table";
-
-interface Step {
-  readonly title: string;
-  readonly text: string;
-  readonly command: string;
-}
 
 const names = (runs: readonly RunSummary[]) => runs.map(({ name }) => name).join(" ");
 
@@ -28,7 +21,9 @@ function ofFirstModel(runs: readonly RunSummary[]): readonly RunSummary[] {
   return runs.filter(({ language_model: model }) => model === runs[0]?.language_model);
 }
 
-function steps(runs: readonly RunSummary[]): readonly Step[] {
+function steps(
+  runs: readonly RunSummary[],
+): readonly { readonly title: string; readonly text: string; readonly command: string }[] {
   const finished = runs.filter(({ status }) => status === "finished");
   const unevaluated = ofFirstModel(finished.filter(({ held_out: heldOut }) => heldOut === null));
   const unindexed = finished.find(({ indexed_tokens: tokens }) => tokens === null);
@@ -72,15 +67,16 @@ function NextSteps({ runs }: { readonly runs: readonly RunSummary[] }) {
 
 const TRAIN_COMMAND = "mxd train LANGUAGE_MODEL --layer 3 --dataset PATH_OR_DATASET --tokens 2M --k 16";
 
-interface MessageProps {
+/** What the runs replace, and how their losses compare. */
+function Message({
+  runs,
+  model,
+  losses,
+}: {
   readonly runs: readonly RunSummary[];
-  /** Null if the runs belong to several. */
   readonly model: string | null;
   readonly losses: readonly string[];
-}
-
-/** What the runs replace, and how their losses compare. */
-function Message({ runs, model, losses }: MessageProps) {
+}) {
   return (
     <p className="runs-note ink2">
       {model !== null && (
@@ -101,13 +97,6 @@ function Runs({ runs, losses, best, notes }: RunList) {
   return (
     <>
       <Message runs={runs} model={withModel ? null : (model ?? null)} losses={losses} />
-      {sort !== "layer" && (
-        <p className="runs-note">
-          <Button size="small" onClick={() => setParams({ sort: "layer", order: "asc" })}>
-            Group by layer
-          </Button>
-        </p>
-      )}
       <RunsTable {...{ runs, best, withModel }} sorting={{ sort, order }} onSort={(change) => setParams(change)} />
       {notes.length > 0 && <p className="runs-note ink2">{notes.join(" ")}</p>}
       <NextSteps runs={runs} />

@@ -7,6 +7,7 @@ import type { RunList, RunStatus, RunSummary, TermId } from "@/api/types";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { activeK, decisiveShare, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
 import { type ChangeSorting, SortHeader, type Sorting } from "@/components/table/sort-header";
+import { useTermName } from "@/components/terms/term";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useNow } from "@/hooks/use-values";
 import { choiceParam } from "@/hooks/use-url-state";
@@ -24,7 +25,6 @@ const KEYS = {
   k: ({ k }: RunSummary) => k,
   parameters: ({ parameters }: RunSummary) => parameters,
   trained_tokens: (run: RunSummary) => run.trained_tokens,
-  training_mse: (run: RunSummary) => run.last_metric?.normalized_mse ?? null,
   held_out_mse: (run: RunSummary) => run.held_out?.normalized_mse ?? null,
   loss_recovered: (run: RunSummary) => run.held_out?.loss_recovered.value ?? null,
   routing_share: decisiveShare,
@@ -90,7 +90,6 @@ const missing = (title: string) => (
     –
   </span>
 );
-const NOT_RECORDED = missing("No training metrics are recorded for this run");
 const NOT_EVALUATED = missing("Not evaluated on held-out text");
 const NOT_INDEXED = missing("Not indexed");
 
@@ -108,13 +107,12 @@ function Progress({ run }: { readonly run: RunSummary }) {
 
 interface Column {
   readonly sort: Sort;
-  readonly name: string;
+  /** Null for the strict routing share, whose name is the server’s. */
+  readonly name: string | null;
   readonly unit?: string;
   readonly className?: string;
   readonly term?: TermId;
 }
-
-const ROUTING = "Strict routing share";
 
 const COLUMNS: readonly Column[] = [
   { sort: "layer", name: "Layer", className: "num r-layer", term: "layer" },
@@ -122,10 +120,9 @@ const COLUMNS: readonly Column[] = [
   { sort: "k", name: "Active", unit: "K", className: "num r-size", term: "k" },
   { sort: "parameters", name: "Parameters", className: "num r-wide" },
   { sort: "trained_tokens", name: "Tokens", className: "num r-tokens", term: "trained_tokens" },
-  { sort: "training_mse", name: "MSE", unit: "training", className: "num r-metric r-training", term: "training_mse" },
   { sort: "held_out_mse", name: "MSE", unit: "held-out", className: "num r-metric", term: "normalised_mse" },
   { sort: "loss_recovered", name: "Loss recovered", unit: "%", className: "num r-loss", term: "loss_recovered" },
-  { sort: "routing_share", name: ROUTING, unit: "%", className: "num r-metric", term: "strict_routing_share" },
+  { sort: "routing_share", name: null, unit: "%", className: "num r-metric", term: "strict_routing_share" },
   { sort: "dead", name: "Dead", unit: "% in index", className: "num r-metric r-dead", term: "dead_share" },
   { sort: "updated", name: "Updated", className: "num r-wide" },
 ];
@@ -179,13 +176,14 @@ function RoutingShare({ run }: { readonly run: RunSummary }) {
 
 /** What the hidden columns of a narrow screen hold. */
 function Facts({ run }: { readonly run: RunSummary }) {
+  const routing = useTermName("strict_routing_share");
   const facts = [
     ["Layer", run.layer],
     ["Method", methodName(run.method)],
     ["N", formatCount(run.num_experts)],
     ["K", activeK(run)],
     ["MSE", run.held_out === null ? "–" : formatFixed(run.held_out.normalized_mse, 3)],
-    [ROUTING, shareText(run, "\u00a0%") ?? "–"],
+    [routing, shareText(run, "\u00a0%") ?? "–"],
   ] as const;
   return (
     <dl className="r-facts">
@@ -214,7 +212,7 @@ function RunRow({ run, best = [], now, withModel }: RunRowProps) {
     currentTarget.querySelector("a")?.dispatchEvent(new window.MouseEvent("click", nativeEvent));
   };
   const win = (metric: (typeof best)[number]) => (best.includes(metric) ? " r-best" : "");
-  const { last_metric: metric, held_out: heldOut } = run;
+  const { held_out: heldOut } = run;
   return (
     <tr className="r-run" onClick={openRun}>
       <td className="r-name">
@@ -233,19 +231,16 @@ function RunRow({ run, best = [], now, withModel }: RunRowProps) {
       <td className="num r-tokens">
         <Progress run={run} />
       </td>
-      <td className="num r-metric r-training">
-        {metric === null ? NOT_RECORDED : formatFixed(metric.normalized_mse, 4)}
-      </td>
-      <td className={`num r-metric${win("held_out_mse")}`} title={sample(run)}>
+      <td className={`num r-metric${win("normalized_mse")}`} title={sample(run)}>
         {heldOut === null ? NOT_EVALUATED : formatFixed(heldOut.normalized_mse, 4)}
       </td>
-      <td className={`num r-loss${win("loss_recovered")}`} title={sample(run)}>
+      <td className={`num r-loss${win("loss_recovered_mean")}`} title={sample(run)}>
         <LossRecovered run={run} />
       </td>
       <td className="num r-metric" title={sample(run)}>
         <RoutingShare run={run} />
       </td>
-      <td className={`num r-metric r-dead${win("dead")}`}>
+      <td className={`num r-metric r-dead${win("dead_in_index")}`}>
         <Dead run={run} />
       </td>
       <td className="num dim r-wide">{formatAgo(run.updated_at, now)}</td>
@@ -277,11 +272,12 @@ interface RunsTableProps {
 
 export function RunsTable({ runs, best, withModel, sorting, onSort }: RunsTableProps) {
   const now = useNow(10_000);
+  const routing = useTermName("strict_routing_share");
   const isGrouped = sorting.sort === "layer";
   const row = (run: RunSummary) => <RunRow key={run.name} {...{ run, now, withModel }} best={best[run.name]} />;
   const header = ({ sort, name, unit, className, term }: Column) => (
     <SortHeader key={sort} column={sort} sorting={sorting} onSort={onSort} className={className} term={term}>
-      {name} {unit !== undefined && <span className="unit">{unit}</span>}
+      {name ?? routing} {unit !== undefined && <span className="unit">{unit}</span>}
     </SortHeader>
   );
   return (

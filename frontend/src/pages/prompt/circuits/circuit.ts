@@ -98,18 +98,16 @@ export function kindOf(token: ReadText["candidates"][number] | undefined, candid
   return isFirst ? "word (punctuation is skipped)" : "content word (function words are skipped)";
 }
 
-/** The experts that support and oppose the target most, with its change without each, the largest first. */
+/** The experts that support and oppose the target most, with its change without each. */
 export function strongest({ nodes }: CircuitGraph, check: CircuitCheck | null) {
-  const found = nodes.slice(1).map(({ predicted }, i) => ({
-    index: i + 1,
-    change: check?.measured[i + 1] ?? predicted,
-  }));
-  const order = found.sort((a, b) => a.change - b.change);
-  const ends = [
+  const order = nodes
+    .slice(1)
+    .map(({ predicted }, i) => ({ index: i + 1, change: check?.measured[i + 1] ?? predicted }))
+    .sort((a, b) => a.change - b.change);
+  return [
     ...order.slice(0, 1).filter(({ change }) => change < 0),
     ...order.slice(-1).filter(({ change }) => change > 0),
   ];
-  return ends.sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
 }
 
 export function tokenText(graph: CircuitGraph, position: number): string {

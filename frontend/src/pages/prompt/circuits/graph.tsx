@@ -57,7 +57,7 @@ function Node({ response, check, selected, index, largest, isFaded }: NodeProps)
       data-node={index}
       data-position={node.position}
       data-faded={isFaded || undefined}
-      style={{ "--order": Math.round(1000 * (1 - Math.abs(change) / largest)) } as CSSProperties}
+      style={{ "--order": Math.round(1000 * (1 + change / largest)) } as CSSProperties}
       aria-pressed={index === selected}
     >
       <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>

@@ -155,10 +155,6 @@ interface Parts {
   readonly check: CircuitCheck | null;
 }
 
-interface FindingProps extends Parts {
-  readonly checking: { readonly key: QueryKey; readonly error: Error | null; readonly isFetching: boolean };
-}
-
 /** How far a task is, and the time that is left. */
 function Progress({ of }: { readonly of: QueryKey }) {
   const { data } = useQuery(progressQuery(of));
@@ -172,7 +168,13 @@ function Progress({ of }: { readonly of: QueryKey }) {
 }
 
 /** The finding: the experts that support and oppose the target most, and what they do together. */
-function Finding({ response, check, checking }: FindingProps) {
+function Finding({
+  response,
+  check,
+  checking,
+}: Parts & {
+  readonly checking: { readonly key: QueryKey; readonly error: Error | null; readonly isFetching: boolean };
+}) {
   const { graph } = response;
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
@@ -183,12 +185,12 @@ function Finding({ response, check, checking }: FindingProps) {
         {check === null ? "Predicted" : "Measured"}:{" "}
         {strongest(graph, check).map(({ index, change }, i) => (
           <Fragment key={index}>
+            {i > 0 && "; "}
             <FoundNode response={response} index={index} /> {change < 0 ? "supports" : "opposes"}{" "}
-            {i === 0 ? name : "it"} most: without it, the {token === undefined ? "target" : "logit"}{" "}
-            {change < 0 ? "falls" : "rises"} from {formatFixed(graph.value)} to {formatFixed(graph.value + change)}
-            .{" "}
+            {i === 0 ? name : "it"} most, by <b>{formatFixed(Math.abs(change))}</b>
           </Fragment>
         ))}
+        .
       </p>
       <div className="circuit-verdict" data-level={check?.verdict.level}>
         <div role="status" aria-busy={checking.isFetching}>

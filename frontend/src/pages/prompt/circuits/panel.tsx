@@ -1,7 +1,6 @@
 /** The selected or hovered expert with its effects, its edges and its examples. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
 
 import { directEffectsQuery, topExamplesQuery } from "@/api/queries";
 import type { CircuitCheck, CircuitEdge, CircuitNode, CircuitResponse } from "@/api/types";
@@ -11,15 +10,13 @@ import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
 import { distinctWords, Promoted, TokenChip, TokenChips } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
-import { Button, GhostButton, LinkButton } from "@/components/ui/button";
-import { formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
+import { Button, LinkButton } from "@/components/ui/button";
+import { formatFixed, formatSigned } from "@/lib/text/format";
 import { ExpertName, FoundExpert } from "@/pages/prompt/expert-name";
 
 import { effectText, expertInfo, nodeName, tokenText } from "./circuit";
 
 const EXAMPLES = 3;
-/** Edges of each direction before the others are asked for. */
-const EDGES = 5;
 const WRITTEN = 2;
 const FIRES_ON = 4;
 
@@ -46,21 +43,21 @@ export function FoundNode({ response, index }: Pick<PanelProps, "response" | "in
   );
 }
 
-interface EdgeListProps extends Pick<PanelProps, "response" | "check" | "index" | "onSelect"> {
-  readonly direction: "in" | "out";
-}
-
 /** Edges to or from an expert: what the earlier one adds, as a share of the later one's activation. */
-function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps) {
+function EdgeList({
+  response,
+  check,
+  index,
+  onSelect,
+  direction,
+}: Pick<PanelProps, "response" | "check" | "index" | "onSelect"> & { readonly direction: "in" | "out" }) {
   const { nodes, edges } = response.graph;
-  const [isAll, setAll] = useState(false);
   const all = edges.flatMap((edge, number) => {
     const [here, there] = direction === "in" ? [edge.target, edge.source] : [edge.source, edge.target];
     const other = nodes[there];
     return here !== index || other?.kind !== "expert" ? [] : [{ edge, number, there, other }];
   });
   if (all.length === 0) return null;
-  const hidden = isAll ? 0 : Math.max(0, all.length - EDGES);
   const share = (edge: CircuitEdge, change: number) => {
     const { activation } = nodes[edge.target] ?? {};
     return activation == null ? "" : `${formatSigned((-100 * change) / activation, 0)}\u00a0%`;
@@ -79,7 +76,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
         </tr>
       </thead>
       <tbody>
-        {all.slice(0, all.length - hidden).map(({ edge, number, there, other }) => (
+        {all.map(({ edge, number, there, other }) => (
           <tr key={number}>
             <td>
               <button type="button" className="row" onClick={() => onSelect(there)}>
@@ -98,15 +95,6 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
           </tr>
         ))}
       </tbody>
-      {hidden > 0 && (
-        <tfoot>
-          <tr>
-            <td colSpan={3}>
-              <GhostButton onClick={() => setAll(true)}>{formatPlural(hidden, "weaker one")}</GhostButton>
-            </td>
-          </tr>
-        </tfoot>
-      )}
     </table>
   );
 }

@@ -98,12 +98,12 @@ function SecondPrompt({ run, params, setParams }: RoutingState & { readonly run:
   );
 }
 
-interface ComparedProps extends RoutingState {
-  readonly run: RunSummary;
-  readonly first: RoutingResponse;
-}
-
-function Compared({ run, first, params, setParams }: ComparedProps) {
+function Compared({
+  run,
+  first,
+  params,
+  setParams,
+}: RoutingState & { readonly run: RunSummary; readonly first: RoutingResponse }) {
   const { data, error, refetch } = useQuery(
     routingQuery(run.name, { text: params.second, k: effectiveK(run, params.k) }),
   );

@@ -43,12 +43,13 @@ export const ROUTING_PARAMS = {
   of: textParam(""),
   /** A text to compare with. */
   second: textParam(""),
-  align: choiceParam(["aligned", "apart"], "aligned"),
+  /** By default, whole texts are compared if few tokens are equal. */
+  align: choiceParam(["auto", "aligned", "apart"], "auto"),
   /** Runs of other layers to show. */
   layers: layersParam,
   /** Active experts per token; null for the run's own K. */
   k: numberParam(null, { min: 1 }),
-  rank: choiceParam(["specific", "summed", "largest", "often", "rarest"], "specific"),
+  rank: choiceParam(["specific", "summed", "largest"], "specific"),
   /** Hides experts above this density in percent. */
   density: numberParam(100, { min: 0, max: 100 }),
   /** Shows the start token. */

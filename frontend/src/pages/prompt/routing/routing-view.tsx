@@ -97,7 +97,7 @@ function HeatBar({ response, predicted, locked, shown, total, end, params, setPa
             those on <TokenChip text={locked.text} /> first,{" "}
           </>
         )}
-        <Term id="specificity">{RANKINGS[params.rank].note}</Term>; <ItalicNote />
+        <Term id="specificity">by {RANKINGS[params.rank].header.toLowerCase()}</Term>; <ItalicNote />
       </p>
       <span className="grow" />
       <SegmentedControl
@@ -113,11 +113,6 @@ function HeatBar({ response, predicted, locked, shown, total, end, params, setPa
       />
     </div>
   );
-}
-
-interface RoutingViewProps extends RoutingState {
-  readonly run: RunSummary;
-  readonly response: RoutingResponse;
 }
 
 /** Token of the panel: the locked one, else the last hovered one, initially the last of the text. */
@@ -159,7 +154,7 @@ function useHeatRows(response: RoutingResponse, params: RoutingState["params"]) 
   return { columns, rows, shown, end };
 }
 
-export function RoutingView(props: RoutingViewProps) {
+export function RoutingView(props: RoutingState & { readonly run: RunSummary; readonly response: RoutingResponse }) {
   const { run, response, params } = props;
   const { columns, rows, shown, end } = useHeatRows(response, params);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };

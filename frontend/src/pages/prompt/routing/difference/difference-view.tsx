@@ -10,10 +10,11 @@ import { useShare } from "@/components/layout/share";
 import { effectiveK } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
+import { TokenChip } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { MoreRows } from "@/pages/prompt/routing/foot";
 import { RowHead } from "@/pages/prompt/routing/heat-map/heat-map";
@@ -22,84 +23,129 @@ import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 
 import {
   alignRoutings,
-  changedWords,
+  byScore,
+  changeAt,
+  changeOf,
   type DifferenceRow,
   differenceRows,
+  differingShare,
   firstDifference,
+  isAlike,
+  isChanged,
+  placesOf,
   sharedDifference,
+  tellingOf,
   type TokenPair,
 } from "./difference";
 
 /** Longer maps are unreadable and slow to render. */
 const MAX_COLUMNS = 160;
+/** Height of the bar of a token without a common expert, in pixels. */
+const BAR = 18;
 
-/** Smaller differences in activation are rounding errors. */
-const ROUNDING_ERROR = 1e-3;
-
-const isChanged = ({ a, b }: TokenPair) => a?.id !== b?.id;
 const headOf = (token: TokenPair["a"]) => (token === null ? "–" : columnText(token.text));
 
 interface TableProps {
   /** Pairs of aligned tokens; null for whole texts. */
   readonly pairs: readonly TokenPair[] | null;
-  readonly rows: readonly DifferenceRow[];
+  readonly rows: ReturnType<typeof byScore>;
+  /** All experts that are active in either text. */
+  readonly all: readonly DifferenceRow[];
   readonly end: number;
 }
 
-/** The experts, by score: a column for each pair of tokens from the first that differs, or for each whole text. */
-function DifferenceTable({ pairs, rows, end }: TableProps) {
-  const from = pairs === null ? 0 : firstDifference(pairs);
-  const shown = pairs?.slice(from, from + MAX_COLUMNS);
-  const digits = end >= 4 ? 1 : 2;
-  const changes = shown === undefined ? "sum" : "sum wide-only";
-  const cell = (row: DifferenceRow, i: number) => {
-    const value = row.cells.get(from + i) ?? 0;
-    const isShown = Number(value.toFixed(digits)) !== 0;
+/** A column for each pair of tokens from the first that differs, with the share of its activation that does. */
+function PairHeads({ pairs, all }: { readonly pairs: readonly TokenPair[]; readonly all: readonly DifferenceRow[] }) {
+  const from = firstDifference(pairs);
+  return pairs.slice(from, from + MAX_COLUMNS).map((pair, i) => {
+    const share = differingShare(all, new Set([from + i]));
     return (
-      <td key={i} className={isShown ? `num ${divergingClass(value, end)}` : undefined}>
-        {isShown && formatSigned(value, digits)}
+      <th key={i} scope="col">
+        <span className={isChanged(pair) ? "down block" : "block"}>{headOf(pair.a)}</span>
+        {isChanged(pair) && <span className="up block">{headOf(pair.b)}</span>}
+        <span className="klb" style={{ height: Math.max(1, BAR * share) }} />
+        <small>{formatPercent(share, 0)}</small>
+      </th>
+    );
+  });
+}
+
+function TableHead({ pairs, all }: Pick<TableProps, "pairs" | "all">) {
+  return (
+    <thead>
+      <tr>
+        <th scope="col">
+          {pairs === null ? (
+            "Expert"
+          ) : (
+            <>
+              <Term id="differing_activation">Differing activation</Term> <span className="unit">%</span>
+            </>
+          )}
+        </th>
+        {pairs === null ? (
+          <>
+            <th className="sum wide-only on-token">Strongest on</th>
+            <th className="sum down">First text</th>
+            <th className="sum up">Second text</th>
+          </>
+        ) : (
+          <PairHeads pairs={pairs} all={all} />
+        )}
+        <th scope="col" className="sum wide-only" title="Summed activation in the second text minus that in the first">
+          Change
+        </th>
+        <th scope="col" className="sum wide-only" aria-sort="descending">
+          Score ↓
+        </th>
+      </tr>
+    </thead>
+  );
+}
+
+/** The activations over both texts, in the colour of the text with more. */
+function Sums({ row, end }: { readonly row: DifferenceRow; readonly end: number }) {
+  const colour = (isMore: boolean) => (isMore ? `num ${divergingClass(changeOf(row), end)}` : "num");
+  return (
+    <>
+      <td className="wide-only on-token">
+        <TokenChip text={row.peak} />
+      </td>
+      <td className={colour(row.a > row.b)}>{row.a === 0 ? 0 : formatFixed(row.a)}</td>
+      <td className={colour(row.b > row.a)}>{row.b === 0 ? 0 : formatFixed(row.b)}</td>
+    </>
+  );
+}
+
+/** The experts, by score: a column for each pair of tokens, or for each whole text. */
+function DifferenceTable({ pairs, rows, all, end }: TableProps) {
+  const from = pairs === null ? 0 : firstDifference(pairs);
+  const columns = pairs?.slice(from, from + MAX_COLUMNS).map((_, i) => from + i);
+  const digits = end >= 4 ? 1 : 2;
+  const cell = ({ cells }: DifferenceRow, column: number) => {
+    const { a, b } = cells.get(column) ?? { a: 0, b: 0 };
+    const isShown = Number((b - a).toFixed(digits)) !== 0;
+    return (
+      <td
+        key={column}
+        className={isShown ? `num ${divergingClass(b - a, end)}` : undefined}
+        title={isShown ? `First text ${formatFixed(a)}, second text ${formatFixed(b)}` : undefined}
+      >
+        {isShown && formatSigned(b - a, digits)}
       </td>
     );
   };
   return (
     <ScrollBox className="difference-box" label="Difference by token">
       <table className="heat difference" aria-label="Differences, tokens by experts">
-        <thead>
-          <tr>
-            <th scope="col">Expert</th>
-            {shown?.map((pair, i) => (
-              <th key={i} scope="col">
-                <span className={isChanged(pair) ? "down block" : undefined}>{headOf(pair.a)}</span>
-                {isChanged(pair) && <span className="up block">{headOf(pair.b)}</span>}
-              </th>
-            )) ?? (
-              <>
-                <th className="sum">First text</th>
-                <th className="sum">Second text</th>
-              </>
-            )}
-            <th scope="col" className={changes} title="Summed activation in the second text minus that in the first">
-              Change
-            </th>
-            <th scope="col" className="sum" aria-sort="descending">
-              Score ↓
-            </th>
-          </tr>
-        </thead>
+        <TableHead pairs={pairs} all={all} />
         <tbody>
-          {rows.map((row) => (
+          {rows.map(({ row, score }) => (
             <tr key={row.expert}>
               <RowHead expert={row.expert} info={row.info} />
-              {shown?.map((_, i) => cell(row, i)) ?? (
-                <>
-                  <td className="num">{formatFixed(row.a)}</td>
-                  <td className="num">{formatFixed(row.b)}</td>
-                </>
-              )}
-              <td className={`num ${changes} ${shown === undefined ? divergingClass(row.change, end) : ""}`}>
-                {formatSigned(row.change, 2)}
-              </td>
-              <td className="num sum">{formatFixed(row.score, 1)}</td>
+              {columns?.map((column) => cell(row, column)) ?? <Sums row={row} end={end} />}
+              <td className="num sum wide-only">{formatSigned(changeOf(row), 2)}</td>
+              <td className="num sum wide-only">{formatFixed(score, 1)}</td>
             </tr>
           ))}
         </tbody>
@@ -110,8 +156,7 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
 
 interface FindingProps {
   readonly run: RunSummary;
-  /** All experts that differ. */
-  readonly rows: readonly DifferenceRow[];
+  readonly all: readonly DifferenceRow[];
   /** Aligned tokens; null for whole texts. */
   readonly pairs: readonly TokenPair[] | null;
 }
@@ -119,36 +164,59 @@ interface FindingProps {
 /** Most changed words with a sentence. */
 const MAX_WORDS = 3;
 
-/** The finding: how many experts differ; for each changed word, or each whole text, an expert that it activates more. */
-function Finding({ run, rows, pairs }: FindingProps) {
-  const count = `${formatPlural(rows.length, "expert")} of layer ${run.layer} ${rows.length === 1 ? "differs" : "differ"}.`;
-  const whole = [-1, 1].flatMap((side) => rows.find(({ change }) => change * side > 0) ?? []);
-  const told = whole.map((row) => ({ row, value: row.change }));
-  const words = pairs === null ? [{ a: "First text", b: "second text", told }] : changedWords(pairs, rows);
+/** How much of the activation differs in a part, and the experts that each text activates more there. */
+function Part({ all, part }: Pick<FindingProps, "all"> & { readonly part: ReadonlySet<number> | null }) {
+  return (
+    <>
+      by <b>{formatPercent(differingShare(all, part), 0)} %</b> of the activation
+      {tellingOf(all, part).map(({ row, change }, order) => (
+        <Fragment key={row.expert}>
+          {order === 0 ? ": " : ", "}
+          {change < 0 ? "less" : "more"}{" "}
+          <FoundExpert info={row.info} expert={row.expert}>
+            {formatSigned(change, 2)}
+          </FoundExpert>
+        </Fragment>
+      ))}
+      .
+    </>
+  );
+}
+
+/** The finding: how many experts differ; how much, and which most, at each changed word and on the equal tokens after it. */
+function Finding({ run, all, pairs }: FindingProps) {
+  const every = pairs === null ? null : new Set(pairs.keys());
+  const count = byScore(all, every).length;
+  const { changed, equal } = placesOf(pairs ?? []);
+  const size = ({ part }: (typeof changed)[number]) => tellingOf(all, part)[0]?.score ?? 0;
+  const shown = changed.toSorted((x, y) => size(y) - size(x)).slice(0, MAX_WORDS);
   return (
     <div className="finding" role="status">
       <p>
-        <b>{count}</b> {rows.length === 0 && "Both texts activate the same experts equally strongly."}
-        {pairs !== null &&
-          words.length > 0 &&
-          "At each changed word, the largest difference × rarity, or a clear label with half of it:"}
+        <b>
+          {formatPlural(count, "expert")} of layer {run.layer} {count === 1 ? "differs" : "differ"}.
+        </b>{" "}
+        {count === 0 && "Both texts activate the same experts equally strongly."}
+        {shown.length < changed.length && `The ${MAX_WORDS} largest of ${changed.length} changes:`}
+        {pairs === null && count > 0 && (
+          <>
+            The texts differ <Part all={all} part={null} />
+          </>
+        )}
       </p>
-      {rows.length > 0 &&
-        words.slice(0, MAX_WORDS).map(({ a, b, told: experts }, i) => (
-          <p key={i}>
-            <span className="mono down">{a || "nothing"}</span> → <span className="mono up">{b || "nothing"}</span>:{" "}
-            {experts.map(({ row, value }, order) => (
-              <Fragment key={row.expert}>
-                {order > 0 && ", "}
-                {value < 0 ? "less" : "more"}{" "}
-                <FoundExpert info={row.info} expert={row.expert}>
-                  {formatSigned(value, 1)}
-                </FoundExpert>
-              </Fragment>
-            ))}
-            .
+      {count > 0 &&
+        shown.map(({ part, a, b }) => (
+          <p key={[...part][0]}>
+            <span className="mono changed down">{a || "nothing"}</span> →{" "}
+            <span className="mono changed up">{b || "nothing"}</span> differs <Part all={all} part={part} />
           </p>
         ))}
+      {count > 0 && equal.size > 0 && (
+        <p>
+          The {formatPlural(equal.size, "equal token")} after that {equal.size === 1 ? "differs" : "differ"}{" "}
+          <Part all={all} part={equal} />
+        </p>
+      )}
     </div>
   );
 }
@@ -156,12 +224,11 @@ function Finding({ run, rows, pairs }: FindingProps) {
 /** Which tokens the map leaves out. */
 function alignedNote(pairs: readonly TokenPair[]): string {
   const from = firstDifference(pairs);
-  const rest = pairs.length - from;
   const first = from === 1 ? "The first token is" : `The first ${from} tokens are`;
-  const same = from > 0 ? `${first} the same in both: no expert differs there. ` : "";
-  return rest > MAX_COLUMNS
-    ? `${same}${MAX_COLUMNS} of the other ${formatCount(rest)} tokens are shown; “Whole texts” includes all.`
-    : same;
+  return [
+    ...(from > 0 ? [`${first} the same in both: no expert differs there.`] : []),
+    ...(pairs.length - from > MAX_COLUMNS ? [`The first ${MAX_COLUMNS} of the others are shown.`] : []),
+  ].join(" ");
 }
 
 interface DifferenceViewProps extends RoutingState {
@@ -170,16 +237,22 @@ interface DifferenceViewProps extends RoutingState {
   readonly second: RoutingResponse;
 }
 
-export function DifferenceView({ run, first, second, params, setParams }: DifferenceViewProps) {
-  const { align } = params;
-  const pairs = useMemo(() => alignRoutings(first, second), [first, second]);
-  const rows = useMemo(
-    () =>
-      differenceRows(pairs, { ...first.experts, ...second.experts }, align).filter(
-        ({ largest }) => largest > ROUNDING_ERROR,
-      ),
-    [pairs, first, second, align],
-  );
+/** The experts, by score, and the pairs of tokens, also null where whole texts are compared. */
+function useDifference({ first, second, params: { align } }: DifferenceViewProps) {
+  return useMemo(() => {
+    const pairs = alignRoutings(first, second);
+    const all = differenceRows(pairs, { ...first.experts, ...second.experts });
+    const isAligned = align === "auto" ? isAlike(pairs) : align === "aligned";
+    const every = isAligned ? new Set(pairs.keys()) : null;
+    const rows = byScore(all, every);
+    const end = axisLimit(Math.max(0, ...all.map((row) => Math.abs(changeAt(row, every)))));
+    return { all, rows, end, pairs, aligned: isAligned ? pairs : null };
+  }, [first, second, align]);
+}
+
+export function DifferenceView(props: DifferenceViewProps) {
+  const { run, params, setParams } = props;
+  const { all, rows, end, pairs, aligned } = useDifference(props);
   const shown = rows.slice(0, params.rows);
   useShare(run.name, () => ({
     kind: "difference",
@@ -188,12 +261,9 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
     k: effectiveK(run, params.k),
     ...sharedDifference(run.name, pairs.slice(0, MAX_COLUMNS), shown),
   }));
-  const isAligned = align === "aligned";
-  const size = ({ largest, change }: DifferenceRow) => (isAligned ? largest : Math.abs(change));
-  const end = axisLimit(Math.max(0, ...rows.map(size)));
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Finding run={run} rows={rows} pairs={isAligned ? pairs : null} />
+      <Finding run={run} all={all} pairs={aligned} />
       <div className="row pane-h">
         <RampLegend
           kind="diverging"
@@ -202,20 +272,23 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
         />
         <p className="dim">
           {shown.length < rows.length ? `${shown.length} of ${formatCount(rows.length)}` : rows.length} experts, by{" "}
-          <Term id="difference_score">{isAligned ? "largest difference" : "change"} × rarity</Term>; <ItalicNote />
+          <Term id="difference_score">{aligned ? "largest difference" : "change"} × rarity</Term>; <ItalicNote />
         </p>
         <span className="grow" />
         <SegmentedControl
           label="Comparison"
-          value={align}
+          value={aligned ? "aligned" : "apart"}
           onChange={(next) => setParams({ align: next })}
           segments={segmentsOf({ aligned: "Aligned tokens", apart: "Whole texts" })}
         />
       </div>
-      <DifferenceTable pairs={isAligned ? pairs : null} rows={shown} end={end} />
+      <DifferenceTable pairs={aligned} rows={shown} {...{ all, end }} />
       <div className="row wrap heat-foot">
         <MoreRows hidden={rows.length - shown.length} setParams={setParams} />
-        {isAligned && <p className="dim">{alignedNote(pairs)}</p>}
+        <p className="dim">
+          {aligned !== null && alignedNote(aligned)}
+          {aligned === null && params.align === "auto" && "Few tokens are equal in both: whole texts are compared."}
+        </p>
       </div>
     </section>
   );

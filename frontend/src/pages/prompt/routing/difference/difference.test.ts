@@ -2,7 +2,16 @@ import { describe, expect, it, test } from "vitest";
 
 import type { RoutingResponse } from "@/api/types";
 
-import { alignRoutings, changedWords, differenceRows, firstDifference } from "./difference";
+import {
+  alignRoutings,
+  byScore,
+  differenceRows,
+  differingShare,
+  firstDifference,
+  isAlike,
+  placesOf,
+  tellingOf,
+} from "./difference";
 
 type Active = readonly (readonly [number, number])[];
 const token = (id: number, active: Active, start = false) => ({
@@ -26,6 +35,10 @@ const B = routing([token(0, [[9, 1]], true), token(1, [[7, 4]]), token(3, [[8, 1
 
 describe("the difference between two routings", () => {
   const pairs = alignRoutings(A, B);
+  const rows = differenceRows(pairs, A.experts);
+  const every = new Set(pairs.keys());
+  const numbers = (part: ReadonlySet<number> | null, of = rows) =>
+    byScore(of, part).map(({ row, change }) => [row.expert, change]);
 
   it("is computed by token pair, without the start token", () => {
     expect(pairs.map((pair) => [pair.a?.id, pair.b?.id])).toEqual([
@@ -33,49 +46,52 @@ describe("the difference between two routings", () => {
       [2, 3],
     ]);
     expect([firstDifference(pairs), firstDifference(alignRoutings(A, A))]).toEqual([1, 0]);
-    const rows = differenceRows(pairs, A.experts, "aligned");
-    expect(rows.map((row) => row.expert)).toEqual([7, 8]);
-    expect([...(rows[0]?.cells ?? [])]).toEqual([
-      [0, 3],
-      [1, -2],
-    ]);
+    expect(numbers(every)).toEqual([[7, 3]]); // 8 is equally active on the changed token
+    expect(numbers(new Set([1]))).toEqual([[7, -2]]);
     expect(rows[0]?.info?.label).toBe("seven");
-    expect(rows[0]?.largest).toBe(3);
   });
 
   it("is ranked by size × rarity", () => {
     const experts = { 7: { density: 0.9 }, 8: { density: 0.001 } } as unknown as RoutingResponse["experts"];
-    for (const order of ["aligned", "apart"] as const) {
-      const longer = alignRoutings(A, routing([token(1, [[7, 4]]), token(3, [[8, 2]])]));
-      expect(differenceRows(longer, experts, order).map((row) => row.expert)).toEqual([8, 7]);
+    const longer = alignRoutings(A, routing([token(1, [[7, 4]]), token(3, [[8, 2]])]));
+    for (const part of [new Set([0, 1]), null]) {
+      expect(numbers(part, differenceRows(longer, experts)).map(([expert]) => expert)).toEqual([8, 7]);
     }
   });
 
   it("sums over whole texts if tokens are not aligned", () => {
-    const [first, second] = differenceRows(pairs, A.experts, "apart");
-    expect([first?.a, first?.b, first?.change]).toEqual([3, 4, 1]);
-    expect(second?.change).toBe(0);
+    expect(numbers(null)).toEqual([[7, 1]]);
+    expect(rows[0]).toMatchObject({ a: 3, b: 4, peak: "t1" });
   });
 
-  it("names the first expert of each changed word in the order of the table, or one with half the score and a label", () => {
-    const told = (density: number, label: string | null = null) => {
-      const info = { label: null, automatic: null, density: 0.25 };
-      const experts = { 7: info, 8: { ...info, label, density } } as unknown as typeof A.experts;
-      const longer = alignRoutings(A, routing([token(1, [[7, 4]]), token(3, [])]));
-      return changedWords(longer, differenceRows(longer, experts, "aligned")).map(({ a, b, told }) => [
-        ...[a, b],
-        ...told.map(({ row, value, score }) => [row.expert, value, score]),
-      ]);
-    };
-    expect(told(0.125)).toEqual([["t2", "t3", [7, -2, 4]]]);
-    expect(told(1 / 32)).toEqual([["t2", "t3", [8, -1, 5]]]);
-    expect(told(0.25, "mine")).toEqual([["t2", "t3", [8, -1, 2]]]);
-    expect(told(0.5, "mine")).toEqual([["t2", "t3", [7, -2, 4]]]);
+  it("is 0 where both texts activate the same experts equally, and 1 where none is in both", () => {
+    expect(differingShare(rows, new Set([0]))).toBe(0.75); // 1 of 4
+    expect(differingShare(rows, new Set([1]))).toBeCloseTo(2 / 3); // 1 of 3
+    expect(differingShare(rows, null)).toBeCloseTo(1 - 4 / 5);
+    const other = alignRoutings(A, routing([token(1, [[5, 1]]), token(3, [])]));
+    expect(differingShare(differenceRows(other, A.experts), every)).toBe(1);
+    const same = alignRoutings(A, A);
+    expect([differingShare(differenceRows(same, A.experts), every), byScore(differenceRows(same, {}), every)]).toEqual([
+      0,
+      [],
+    ]);
   });
 
-  it("is empty for identical texts", () => {
-    const rows = differenceRows(alignRoutings(A, A), A.experts, "aligned");
-    expect(rows.every((row) => row.largest === 0 && row.change === 0)).toBe(true);
+  it("has a line for each changed word and the equal tokens after it, by the first expert of the table for each text", () => {
+    const longer = alignRoutings(
+      routing([token(1, []), token(2, [[7, 2], [8, 1]]), token(4, [[7, 3]])]), // prettier-ignore
+      routing([token(1, []), token(3, [[8, 4]]), token(4, [[7, 1]])]),
+    );
+    const { changed, equal } = placesOf(longer);
+    expect([changed.map(({ a, b }) => [a, b]), [...equal]]).toEqual([[["t2", "t3"]], [2]]);
+    const info = { label: null, automatic: null, density: 0.25 };
+    const told = (part: ReadonlySet<number>) =>
+      tellingOf(differenceRows(longer, { 7: info, 8: info } as unknown as typeof A.experts), part).map(
+        ({ row, change, score }) => [row.expert, change, score],
+      );
+    expect(changed.map(({ part }) => told(part))).toEqual([[[8, 3, 6], [7, -2, 4]]]); // prettier-ignore
+    expect(told(equal)).toEqual([[7, -2, 4]]);
+    expect([isAlike(longer), isAlike(pairs), isAlike(longer.slice(1, 2))]).toEqual([true, true, false]);
   });
 });
 

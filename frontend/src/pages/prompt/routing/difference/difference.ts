@@ -1,7 +1,6 @@
 /** Differences between the routings of two texts, by expert. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
-import { trustOf } from "@/pages/prompt/expert-name";
 import { rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MAX_SHARED } from "@/pages/prompt/routing/routing-params";
 
@@ -48,120 +47,134 @@ export function alignRoutings<T extends Pick<RoutingResponse, "tokens">>(first: 
   return [...pairs, ...pairUnmatched(a.slice(doneA), b.slice(doneB))];
 }
 
-export interface DifferenceRow {
-  readonly expert: number;
-  readonly info: RoutedExpertInfo | undefined;
-  /** Summed activations over each text. */
+/** Activations of one expert in both texts. */
+interface Activations {
   readonly a: number;
   readonly b: number;
-  readonly change: number;
-  /** By index of the token pair: activation in the second text minus activation in the first. */
-  readonly cells: ReadonlyMap<number, number>;
-  /** Largest absolute value of the cells. */
-  readonly largest: number;
-  /** The largest difference, or that of the sums, times log₂(1 / density): common experts come last. */
-  readonly score: number;
 }
 
-interface Sums {
-  a: number;
-  b: number;
-  readonly cells: Map<number, number>;
+export interface DifferenceRow extends Activations {
+  readonly expert: number;
+  readonly info: RoutedExpertInfo | undefined;
+  /** By index of the token pair; those of the row itself are sums over each text. */
+  readonly cells: ReadonlyMap<number, Activations>;
+  /** The token of the largest activation in the text with the larger sum. */
+  readonly peak: string;
 }
 
-function sumByExpert(pairs: readonly TokenPair[]): ReadonlyMap<number, Sums> {
-  const sumsByExpert = new Map<number, Sums>();
-  for (const [index, pair] of pairs.entries()) {
-    for (const side of ["a", "b"] as const) {
-      for (const { expert, activation } of pair[side]?.experts ?? []) {
-        const sums = sumsByExpert.get(expert) ?? { a: 0, b: 0, cells: new Map<number, number>() };
-        sums[side] += activation;
-        sums.cells.set(index, (sums.cells.get(index) ?? 0) + (side === "b" ? activation : -activation));
-        sumsByExpert.set(expert, sums);
-      }
-    }
-  }
-  return sumsByExpert;
-}
+/** Smaller differences in activation are rounding errors. */
+const ROUNDING_ERROR = 1e-3;
 
-/** One row per expert that is active in either text, by score. */
+/** Token pairs by index; null for the sums over whole texts. */
+type Part = ReadonlySet<number> | null;
+
+export const changeOf = ({ a, b }: Activations): number => b - a;
+
+const cellsOf = (row: DifferenceRow, part: Part): readonly Activations[] =>
+  part === null ? [row] : [...row.cells].flatMap(([index, cell]) => (part.has(index) ? [cell] : []));
+
+/** The largest change in a part, with its sign; with a sign, only of changes that have it. */
+export const changeAt = (row: DifferenceRow, part: Part, sign = 0): number =>
+  cellsOf(row, part)
+    .map(changeOf)
+    .filter((change) => change * sign >= 0)
+    .reduce((x, y) => (Math.abs(y) > Math.abs(x) ? y : x), 0);
+
+/** The size of a change times log₂(1 / density): common experts come last. */
+export const scoreOf = ({ info }: DifferenceRow, change: number): number => Math.abs(change) * rarityOf(info);
+
+/** One row per expert that is active in either text. */
 export function differenceRows(
   pairs: readonly TokenPair[],
   experts: RoutingResponse["experts"],
-  order: "aligned" | "apart",
 ): readonly DifferenceRow[] {
-  const rows = [...sumByExpert(pairs)].map(([expert, { a, b, cells }]): DifferenceRow => {
-    const largest = [...cells.values()].reduce((most, cell) => Math.max(most, Math.abs(cell)), 0);
-    const rarity = rarityOf(experts[expert]);
-    return {
-      expert,
-      info: experts[expert],
-      a,
-      b,
-      change: b - a,
-      cells,
-      largest,
-      score: rarity * (order === "aligned" ? largest : Math.abs(b - a)),
-    };
+  const byExpert = new Map<number, Map<number, { a: number; b: number }>>();
+  for (const [index, pair] of pairs.entries()) {
+    for (const side of ["a", "b"] as const) {
+      for (const { expert, activation } of pair[side]?.experts ?? []) {
+        const cells = byExpert.get(expert) ?? new Map<number, { a: number; b: number }>();
+        cells.set(index, { ...(cells.get(index) ?? { a: 0, b: 0 }), [side]: activation });
+        byExpert.set(expert, cells);
+      }
+    }
+  }
+  return [...byExpert].map(([expert, cells]) => {
+    const sum = (side: "a" | "b") => [...cells.values()].reduce((total, cell) => total + cell[side], 0);
+    const [a, b] = [sum("a"), sum("b")];
+    const side = b > a ? "b" : "a";
+    const [peak] = [...cells].reduce((most, one) => (one[1][side] > most[1][side] ? one : most));
+    return { expert, info: experts[expert], a, b, cells, peak: pairs[peak]?.[side]?.text ?? "" };
   });
-  return rows.sort((x, y) => y.score - x.score || x.expert - y.expert);
 }
 
+/** The rows with a change in a part, in order of their scores. */
+export const byScore = (rows: readonly DifferenceRow[], part: Part, sign = 0) =>
+  rows
+    .map((row) => {
+      const change = changeAt(row, part, sign);
+      return { row, change, score: scoreOf(row, change) };
+    })
+    .filter(({ change }) => Math.abs(change) > ROUNDING_ERROR)
+    .toSorted((x, y) => y.score - x.score || x.row.expert - y.row.expert);
+
+/** 0 if the same experts are equally active in a part, 1 if no expert is active in both texts. */
+export function differingShare(rows: readonly DifferenceRow[], part: Part): number {
+  const cells = rows.flatMap((row) => cellsOf(row, part));
+  const sum = (choose: (...all: number[]) => number) => cells.reduce((total, { a, b }) => total + choose(a, b), 0);
+  return cells.length === 0 ? 0 : 1 - sum(Math.min) / sum(Math.max);
+}
+
+export const isChanged = ({ a, b }: TokenPair): boolean => a?.id !== b?.id;
+
 /** Index of the first pair of different tokens; nothing before it can differ. */
-export const firstDifference = (pairs: readonly TokenPair[]): number =>
-  Math.max(
-    0,
-    pairs.findIndex(({ a, b }) => a?.id !== b?.id),
-  );
+export const firstDifference = (pairs: readonly TokenPair[]): number => Math.max(0, pairs.findIndex(isChanged));
+
+/** Least share of equal tokens with which texts are compared token by token. */
+const MIN_EQUAL = 1 / 3;
+
+export const isAlike = (pairs: readonly TokenPair[]): boolean =>
+  pairs.filter((pair) => !isChanged(pair)).length >= MIN_EQUAL * pairs.length;
 
 const textOf = (pairs: readonly TokenPair[], side: "a" | "b") => pairs.map((pair) => pair[side]?.text ?? "").join("");
 
-/** Of the differences of one sign, that with the largest score, or half of it and a clear label. */
-function tellingOf(rows: readonly DifferenceRow[], columns: readonly number[], sign: 1 | -1) {
-  const found = rows
-    .map((row) => {
-      const value = sign * Math.max(0, ...columns.map((column) => sign * (row.cells.get(column) ?? 0)));
-      return { row, value, score: Math.abs(value) * rarityOf(row.info) };
-    })
-    .filter(({ score }) => score > 0)
-    .sort((a, b) => b.score - a.score);
-  const least = (found[0]?.score ?? 0) / 2;
-  return found.find(({ row, score }) => score >= least && trustOf(row.info) > 0) ?? found[0];
-}
-
-/** Each stretch of tokens that differ, as text, and the experts that one text activates more, by the largest score. */
-export function changedWords(pairs: readonly TokenPair[], rows: readonly DifferenceRow[]) {
+/** Each stretch of tokens that differ, as text, and the equal tokens after the first one. */
+export function placesOf(pairs: readonly TokenPair[]) {
   const stretches: number[][] = [];
-  pairs.forEach(({ a, b }, index) => {
-    if (a?.id === b?.id) return;
+  const equal = new Set<number>();
+  pairs.forEach((pair, index) => {
     const last = stretches.at(-1);
-    if (last?.at(-1) === index - 1) last.push(index);
+    if (!isChanged(pair)) {
+      if (last !== undefined) equal.add(index);
+    } else if (last?.at(-1) === index - 1) last.push(index);
     else stretches.push([index]);
   });
-  const words = stretches.map((columns) => {
+  const changed = stretches.map((columns) => {
     const differing = columns.flatMap((column) => pairs[column] ?? []);
-    return {
-      a: textOf(differing, "a").trim(),
-      b: textOf(differing, "b").trim(),
-      told: ([-1, 1] as const)
-        .flatMap((sign) => tellingOf(rows, columns, sign) ?? [])
-        .toSorted((x, y) => y.score - x.score),
-    };
+    return { part: new Set(columns), a: textOf(differing, "a").trim(), b: textOf(differing, "b").trim() };
   });
-  const size = ({ told: [first] }: (typeof words)[number]) => first?.score ?? 0;
-  return words.filter(({ told }) => told.length > 0).toSorted((x, y) => size(y) - size(x));
+  return { changed, equal };
 }
 
+/** Of the experts that each text activates more in a part, that with the largest score. */
+export const tellingOf = (rows: readonly DifferenceRow[], part: Part) =>
+  [1, -1].flatMap((sign) => byScore(rows, part, sign).slice(0, 1)).toSorted((x, y) => y.score - x.score);
+
 /** The first rows as a map of the pairs, for a snapshot. */
-export function sharedDifference(run: string, pairs: readonly TokenPair[], rows: readonly DifferenceRow[]) {
-  const map = rows.slice(0, MAX_SHARED).map(({ expert, cells }) => ({
+export function sharedDifference(
+  run: string,
+  pairs: readonly TokenPair[],
+  rows: readonly { readonly row: DifferenceRow }[],
+) {
+  const map = rows.slice(0, MAX_SHARED).map(({ row: { expert, cells } }) => ({
     run,
     cells: [...cells]
-      .filter(([column, value]) => column < pairs.length && Number(value.toFixed(2)) !== 0)
-      .map(([column, value]) => ({ column, expert, value })),
+      .map(([column, cell]) => ({ column, expert, value: changeOf(cell) }))
+      .filter(({ column, value }) => column < pairs.length && Number(value.toFixed(2)) !== 0),
   }));
   return {
-    columns: pairs.map(({ a, b }) => (a?.id === b?.id ? (a?.text ?? "") : `${a?.text ?? "–"} →${b?.text ?? "–"}`)),
+    columns: pairs.map((pair) =>
+      isChanged(pair) ? `${pair.a?.text ?? "–"} →${pair.b?.text ?? "–"}` : (pair.a?.text ?? ""),
+    ),
     rows: map.filter(({ cells }) => cells.length > 0),
   };
 }

@@ -4,7 +4,7 @@ import type { PredictedToken, RoutedExpert, RoutedExpertInfo, RoutedToken, Routi
 import { shownAutomatic } from "@/components/experts/expert-link";
 import type { FigureTable } from "@/components/plots/figure";
 import { axisLimit } from "@/lib/scales/colour-scale";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import { formatFixed } from "@/lib/text/format";
 import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
 
 export interface HeatCell {
@@ -79,7 +79,6 @@ interface RankedBy {
   readonly text: (row: HeatRow, digits: number) => string;
   /** Larger ones come first. */
   readonly size: (row: HeatRow) => number;
-  readonly note: string;
 }
 
 export const RANKINGS = {
@@ -88,35 +87,18 @@ export const RANKINGS = {
     header: "Score",
     text: ({ largest, rarity: rare }) => formatFixed(largest * rare, 1),
     size: ({ largest, rarity: rare }) => largest * rare,
-    note: "by score",
   },
   summed: {
     name: "Sum",
     header: "Sum",
     text: ({ sum }, digits) => formatFixed(sum, digits),
     size: ({ sum }) => sum,
-    note: "by summed activation",
   },
   largest: {
     name: "Max",
     header: "Max",
     text: ({ largest }, digits) => formatFixed(largest, digits),
     size: ({ largest }) => largest,
-    note: "by max activation",
-  },
-  often: {
-    name: "Frequency",
-    header: "Tokens",
-    text: ({ cells }) => String(cells.size),
-    size: ({ cells }) => cells.size,
-    note: "by number of active tokens",
-  },
-  rarest: {
-    name: "Rarity",
-    header: "Density %",
-    text: ({ info: { density } }) => (density === null ? "" : formatPercent(density, 2)),
-    size: ({ info: { density } }) => -(density ?? Infinity),
-    note: "by density, rarest first",
   },
 } as const satisfies Readonly<Record<string, RankedBy>>;
 

@@ -59,7 +59,7 @@ function TracedTip({ run, prompt, column, row }: TracedTipProps) {
 
 /** A change of a logit, in the colour of its sign. */
 export function Signed({ value }: { readonly value: number }) {
-  const text = formatSigned(value, Math.abs(value) < 0.005 ? 4 : 2); // a small effect is not zero
+  const text = formatSigned(value, 2);
   return <b className={`num ${text.startsWith("+") ? "up" : text.startsWith("−") ? "down" : ""}`}>{text}</b>;
 }
 
@@ -200,10 +200,7 @@ function Head({ columns, layers, predicted, current }: TraceTableProps) {
       </tr>
       {(["original", "replaced"] as const).map((by) => (
         <tr key={by} className="traced-next">
-          <th scope="row">
-            {by === "original" ? "Next" : formatPlural(layers.length, "layer")}
-            <span className="sr"> {by === "original" ? "token" : "spliced in: next token"}</span>
-          </th>
+          <th scope="row">{by === "original" ? "Next token" : `with ${formatPlural(layers.length, "layer")}`}</th>
           {columns.map(({ position }) => {
             const [best] = predicted?.[position]?.predictions.toSorted((a, b) => b[by] - a[by]) ?? [];
             return (

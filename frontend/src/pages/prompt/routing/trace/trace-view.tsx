@@ -18,7 +18,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { formatFixed, formatPlural, formatShare } from "@/lib/text/format";
-import { ExpertName, FoundExpert } from "@/pages/prompt/expert-name";
+import { ExpertName, FoundExpert, trustOf } from "@/pages/prompt/expert-name";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { ReplacedKl, usePredictions } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
@@ -181,16 +181,27 @@ function NextPanel({ column: { position, token }, layers, raisers, chosen, predi
   );
 }
 
-interface TraceViewProps extends RoutingState {
-  readonly run: RunSummary;
-  /** The page's run first. */
-  readonly routings: readonly RunRouting[];
-}
-
 /** The smallest effect on a logit that the finding calls one. */
 const MIN_EFFECT = 0.1;
 
-/** The experts on a token that raise and lower the logit of its next token most. */
+/** The experts that raise and lower a logit most, by at least that. */
+const endsOf = (all: readonly Raiser[]) =>
+  [all.find(({ effect }) => effect >= MIN_EFFECT), all.findLast(({ effect }) => effect <= -MIN_EFFECT)].filter(
+    (end) => end !== undefined,
+  );
+
+const Ends = ({ ends }: { readonly ends: readonly Raiser[] }) =>
+  ends.map(({ layer, row, effect }, i) => (
+    <Fragment key={effect}>
+      {i > 0 && " and "}
+      <FoundExpert info={row.info} expert={row.expert}>
+        layer {layer.layer}
+      </FoundExpert>{" "}
+      <Signed value={effect} />
+    </Fragment>
+  ));
+
+/** The next token's probabilities, and which experts raise and lower its logit most: of those with a clear label, of all. */
 function Raised({
   column: { position, token },
   layers,
@@ -200,26 +211,28 @@ function Raised({
   const next = predicted?.[position]?.predictions[0];
   if (next === undefined || raisers.size < layers.length) return "Measuring which experts change the next token…";
   const all = [...raisers.values()].flatMap(({ experts }) => experts).toSorted((a, b) => b.effect - a.effect);
-  const told = [...new Set([all[0], all.at(-1)])].filter((one) => one !== undefined);
-  const clear = told.filter(({ effect }, i) => (i === 0 ? effect >= MIN_EFFECT : effect <= -MIN_EFFECT));
+  const [named, ends] = [endsOf(all.filter(({ row }) => trustOf(row.info) > 0)), endsOf(all)];
+  const isNamed = ends.every((end) => named.includes(end));
   const sizes = all.map(({ effect }) => Math.abs(effect)).toSorted((a, b) => a - b);
   const median = formatFixed(sizes[Math.floor(sizes.length / 2)] ?? 0);
   return (
     <>
-      Next token <TokenChip text={next.text} /> ({formatShare(next.original, 1)} %):{" "}
-      {clear.length === 0 ? "none of the" : "of the"} {formatPlural(all.length, "expert")} on{" "}
+      Next token <TokenChip text={next.text} />: <b>{formatShare(next.original, 1)} %</b>, with{" "}
+      {formatPlural(layers.length, "layer")} spliced in <b>{formatShare(next.replaced, 1)} %</b>.{" "}
+      {ends.length > 0 && "Largest effects on its logit "}
+      {!isNamed && named.length > 0 && (
+        <>
+          with a clear label: <Ends ends={named} />;{" "}
+        </>
+      )}
+      {ends.length > 0 ? "of all" : "None of the"} {formatPlural(all.length, "expert")} on{" "}
       <TokenChip text={token.text} />
-      {clear.length === 0 && ` changes its logit by ${MIN_EFFECT} or more by itself`}
-      {clear.map(({ layer, row, effect }, i) => (
-        <Fragment key={effect}>
-          {i === 0 ? ", " : ", and "}
-          <FoundExpert info={row.info} expert={row.expert}>
-            layer {layer.layer}
-          </FoundExpert>{" "}
-          {effect > 0 ? "raises" : "lowers"} its logit most, by <b>{formatFixed(Math.abs(effect))}</b>
-        </Fragment>
-      ))}
-      .{clear.length > 0 && ` Half of them change it by less than ${Number(median) === 0 ? "0.01" : median}.`}
+      {ends.length === 0 && ` changes its logit by ${MIN_EFFECT} or more by itself.`}
+      {ends.length > 0 && (
+        <>
+          : <Ends ends={ends} />. Half are below {Number(median) === 0 ? "0.01" : median}.
+        </>
+      )}
     </>
   );
 }
@@ -281,12 +294,18 @@ function Notes({
   const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
   return (
     <p className="dim">
-      Press a cell for what it changes.
+      Press a cell for what it changes.{" "}
       {shown.some((run, i) => shown.slice(0, i).some((other) => haveSameStart(run, other))) &&
-        " Equal numbers: initialised at the same token."}{" "}
+        "Equal numbers: initialised at the same token. "}
       <ReplacedKl subject={`${layers.length} layers spliced in`} layers={layers.length} {...{ columns, predicted }} />
     </p>
   );
+}
+
+interface TraceViewProps extends RoutingState {
+  readonly run: RunSummary;
+  /** The page's run first. */
+  readonly routings: readonly RunRouting[];
 }
 
 export function TraceView({ run, routings, params, setParams }: TraceViewProps) {
@@ -320,7 +339,8 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         </p>
         <div className="row wrap pane-h dim">
           <span>
-            Cell: expert with the largest <Term id="traced_order">share × rarity</Term>; <ItalicNote />
+            Cell: expert with the largest <Term id="traced_order">share × rarity</Term>, its activation and number;{" "}
+            <ItalicNote />
           </span>
           <RampLegend kind="sequential" low="Activation" high="largest of the layer" />
           <span>
