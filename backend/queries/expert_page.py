@@ -14,7 +14,7 @@ from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.examples import ExpertCursor
 from mxd.backend.queries.expert_table import BrowsedRun, Floats, Mask, RunCache
 from mxd.backend.queries.experts import described, known
-from mxd.backend.queries.search import MAX_RANKED, SearchText, find_experts, search
+from mxd.backend.queries.search import MAX_RANKED, SearchText, find_experts, search_run
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import Order, PageSort
 from mxd.trainer.storage.database.expert_columns import BOUNDS
@@ -141,6 +141,6 @@ def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQ
     matches: list[int] = []
     if query.search:
         tokens = cache.tokens(session, browsed)
-        found = search(session, browsed, tokens, query.search, None, MAX_RANKED, vocabulary)
+        found = search_run(session, browsed, tokens, query.search, None, MAX_RANKED, vocabulary)
         matches = [hit.expert for hit in found.hits]
     return columns.match_keys(matches, by_label)

@@ -200,7 +200,7 @@ def _words_from(token: int, texts: Sequence[str]) -> list[str]:
     return split_words("".join(texts[token:]))
 
 
-def search(
+def search_run(
     session: Session, browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float] | None,
     limit: int, vocabulary: Vocabulary,
 ) -> SearchResult:  # fmt: skip
@@ -235,14 +235,14 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
 
 
 def best_first(hit: SearchHit) -> tuple[float, ...]:
-    """Sort key: the typed number, user labels and then clear labels that name the text, most matching examples, words
-    on which the expert fires before those elsewhere in an example, clear labels, the closest words. Ties: the largest
-    share of active tokens on the matching word."""
+    """Sort key: the typed number, user labels and then clear labels that name the text, the closest words on which the
+    strongest examples fire, words on which the expert fires before those elsewhere in an example. Ties: clear labels,
+    then the largest share of active tokens on the matching word."""
     is_clear = hit.label is not None or (hit.automatic is not None and hit.automatic.is_clear)
     is_users = hit.is_named and hit.label is not None
     by_name = hit.matched != "id", not is_users, not hit.is_named
-    ties = -(hit.token_share or 0.0), hit.layer
-    return *by_name, -hit.matching_examples, hit.matched == "example", not is_clear, -hit.closeness, *ties
+    ties = not is_clear, -hit.closeness, -(hit.token_share or 0.0), hit.layer
+    return *by_name, -round(hit.closeness, 1), hit.matched == "example", *ties
 
 
 def _direct_hits(

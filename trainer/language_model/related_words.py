@@ -84,6 +84,9 @@ class RelatedWords:
         related = {word: each / len(described) for word, each in cosine.items() if each >= SIMILAR}
         for word, relation in expected.items():
             related[word] = max(related.get(word, 0.0), (relation / largest) ** 0.5)
+        # Few of the words of a kind are expected first: “Friday” is related because it is similar to “Monday”.
+        similar = self._similar_to([max(expected, key=lambda word: expected[word])]) if expected else {}
+        related = {word: max(relation, similar.get(word, 0.0)) for word, relation in related.items()}
         return dict(sorted(related.items(), key=lambda entry: -entry[1]))
 
     def _expected_after(self, text: str, start_token: str | None) -> Mapping[str, float]:

@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import StoredExample, reading
 from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
-from mxd.backend.queries.search import Hit, firing, match_at_peak, merged, ranked, related_hits
-from mxd.backend.queries.search import search as search_text
+from mxd.backend.queries.search import Hit, firing, match_at_peak, merged, ranked, related_hits, search_run
 from mxd.backend.schemas.experts import AutomaticLabel, SearchHit, SearchResult
 from mxd.backend.schemas.routing import PassageRequest
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -150,14 +149,14 @@ def test_experts_are_sorted_by_how_many_of_their_top_examples_match(client: Test
     word = next(word for word in peaks(2) if word)
     with reading(services.database) as session:
         tokens = services.run_cache.tokens(session, browsed)
-        result = search_text(session, browsed, tokens, word, {"c": 0.5}, 40, vocabulary)
+        result = search_run(session, browsed, tokens, word, {"c": 0.5}, 40, vocabulary)
     assert len({hit.expert for hit in result.hits}) == len(result.hits)
     for hit in result.hits:
         closeness = [1.0 if peak == word else 0.5 if peak in result.words else 0.0 for peak in peaks(hit.expert)]
         assert (hit.matching_examples, hit.top_examples) == (sum(each > 0 for each in closeness), len(closeness))
         assert hit.closeness == pytest.approx(sum(closeness) / max(1, len(closeness)))
-    counts = [(not hit.is_named, -hit.matching_examples) for hit in result.hits]
-    assert any(hit.matching_examples for hit in result.hits) and counts == sorted(counts)
+    order = [(not hit.is_named, -round(hit.closeness, 1)) for hit in result.hits]
+    assert any(hit.matching_examples for hit in result.hits) and order == sorted(order)
 
 
 def test_the_layers_are_ranked_together() -> None:
@@ -180,18 +179,19 @@ def test_the_layers_are_ranked_together() -> None:
         hit(11, "id", 0),
         hit(12, "label", 0, label="Foxes", is_named=True),
         hit(13, "label", 0, automatic=label(clear, True), is_named=True),
-        hit(14, "related", 8, automatic=label(clear, True), closeness=0.1),
-        hit(15, "related", 8, automatic=label(weak, False), closeness=0.9),
+        hit(15, "related", 5, automatic=label(weak, False), closeness=0.6),
+        hit(14, "related", 8, automatic=label(clear, True), closeness=0.28),
+        hit(10, "related", 8, automatic=label(weak, False), closeness=0.32),
         hit(16, "token", 3, token_share=0.2),
         hit(19, "token", 3, token_share=0.5),
         hit(17, "label", 2, automatic=label(weak, False), relation=0.1),
     ]
     last = [hit(18, "example", 0, automatic=label(clear, True), example=example)]
-    other_layer = [hit(21, "token", 3, closeness=0.5), hit(22, "example", 0, example=example)]
+    other_layer = [hit(21, "token", 4, closeness=0.5), hit(22, "example", 0, example=example)]
     found = merged(
         [SearchResult(words=("a", "b"), hits=(*last, *first[::-1])), SearchResult(words=("b",), hits=other_layer)]
     )
-    assert [hit.expert for hit in found.hits] == [11, 12, 13, 14, 15, 21, 19, 16, 17, 18], (
+    assert [hit.expert for hit in found.hits] == [11, 12, 13, 15, 21, 14, 10, 19, 16, 17, 18], (
         "expert 22 has the same example"
     )
     assert found.words == ("a", "b")

@@ -196,6 +196,9 @@ def test_similar_embeddings_relate_words_and_reject_beginnings_of_words(monkeypa
     # "fast" itself is as similar as can be, and what is expected counts by the square root of its relation.
     assert related["fast"] == pytest.approx(1.0, abs=1e-4) and related["unknown"] == 1.0
     assert related["discover"] == pytest.approx(1 / 1.25**0.5, abs=0.05)
+    # As “Friday”, which few expect first, but which is similar to “Monday”.
+    monkeypatch.setattr(RelatedWords, "_expected_after", lambda *_: {"fast": 4.0, "discover": 0.01})
+    assert RelatedWords(language_model).of("the", None)["discover"] == pytest.approx(1 / 1.25**0.5, abs=0.05)
 
 
 def test_a_description_is_computed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,11 +50,11 @@ export function AutomaticLabelText({ automatic }: { readonly automatic: Automati
   const { f1 } = automatic;
   return (
     <span className={nameTone(null, automatic)} title={`${automatic.label}\n${describeAutomaticLabel(automatic)}`}>
+      <span>{automatic.label}</span>{" "}
       <span className="auto-mark">
         <span aria-hidden="true">auto{f1 !== null && ` ${formatFixed(f1)}`}</span>
-        <span className="sr">{automaticLabelScore(automatic)}:</span>
-      </span>{" "}
-      {automatic.label}
+        <span className="sr">({automaticLabelScore(automatic)})</span>
+      </span>
     </span>
   );
 }
@@ -96,14 +96,14 @@ export const nameTone = (label: string | null, automatic: AutomaticLabel | null)
 export const LabelNote = () => (
   <>
     <span className="auto-mark">auto 0.43</span> <Term id="automatic_label">automatic label</Term>, F1 0.43 on held-out
-    tokens; without a number, not tested; <ItalicNote />, whatever its F1
+    tokens; without a number, not tested; <ItalicNote />
   </>
 );
 
 /** What italics mean. */
 export const ItalicNote = () => (
   <>
-    <i>italic</i>: a <Term id="weak_label">weak label</Term> or none
+    <i>italic</i>: a <Term id="weak_label">weak label</Term> (low accuracy, precision or recall) or none
   </>
 );
 
@@ -113,7 +113,7 @@ export function TokenName({ tokens }: { readonly tokens: NonNullable<ExpertLabel
   const quoted = words.slice(0, 3).map(({ text }) => `“${visibleText(text.trim() || text)}”`);
   return (
     <span className={nameTone(null, null)}>
-      <span className="auto-mark">tokens</span> {quoted.join(", ")}
+      <span>{quoted.join(", ")}</span> <span className="auto-mark">tokens</span>
     </span>
   );
 }

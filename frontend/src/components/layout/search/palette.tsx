@@ -120,7 +120,7 @@ function useCommands(text: string): readonly Command[] {
   const location = useLocation();
   const { edits } = useTray();
   const typed = text.trim();
-  const { hits, debounced, query, isWaiting } = useLayerHits(text);
+  const { hits, debounced, query, isWaiting } = useLayerHits(text, false);
   const isSearching = debounced !== typed || query.isPlaceholderData || query.isPending;
   const { data: saved } = useQuery({
     ...sessionsQuery(current ?? ""),

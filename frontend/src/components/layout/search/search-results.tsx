@@ -3,13 +3,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
-import { searchQuery } from "@/api/queries";
+import { healthQuery, searchQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pickLayerRuns } from "@/components/runs/page-links";
 import { useDebouncedValue } from "@/hooks/use-values";
-
-/** A match in a text, with some text around it. */
 
 interface Excerpt {
   readonly before: string;
@@ -78,15 +76,18 @@ export const MAX_HITS = 100;
 
 /**
  * Hits in all layers, the best first. Until those of words that the language model relates to the text are known, only
- * those that surely match: related words change the others.
+ * those that surely match: related words change the others. `isAsked`: whether the language model is loaded for it.
  */
-export function useLayerHits(text: string) {
+export function useLayerHits(text: string, isAsked: boolean) {
   const layers = useLayerRuns();
   const runs = layers.flatMap(({ name, indexed_tokens: tokens }) => (tokens === null ? [] : [name]));
   const { hits, ...found } = useSearchHits(text, runs);
   const settled = useDebouncedValue(text.trim(), RELATED_AFTER_MS);
-  const related = useQuery(searchQuery(runs, settled === text.trim() ? settled : "", "related", MAX_HITS));
-  const isWaiting = text.trim() !== "" && related.data === undefined && related.error === null;
+  const { data: health } = useQuery(healthQuery);
+  const isComputed = isAsked || health?.language_models.some(({ name }) => name === layers[0]?.language_model_name);
+  const settledText = isComputed === true && settled === text.trim() ? settled : "";
+  const related = useQuery(searchQuery(runs, settledText, "related", MAX_HITS));
+  const isWaiting = isComputed === true && text.trim() !== "" && related.data === undefined && related.error === null;
   const sure = hits.filter((hit) => hit.is_named || hit.matched === "id" || hit.matching_examples > 0);
   return { ...found, hits: related.data?.hits ?? (isWaiting ? sure : hits), layers, related, isWaiting };
 }

@@ -15,7 +15,7 @@ import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import type { UrlState } from "@/hooks/use-url-state";
-import { formatCount, formatPlural, formatShare } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPlural, formatShare } from "@/lib/text/format";
 
 import { FoundTable, LAYER, useParts } from "./found-table";
 import type { SEARCH_PARAMS } from "./passage-search";
@@ -44,14 +44,17 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
         lead={{ ...LAYER, cell: ({ layer }) => layer }}
         columns={[
           {
-            ...{ key: "match", name: "Matching top examples" },
+            key: "match",
+            name: (
+              <Described description="How closely the words on which its strongest examples fire are related to the text: mean from 0 to 1, and how many of the examples fire on such a word.">
+                Closeness, matching top examples
+              </Described>
+            ),
             cell: (hit) => (
               <>
                 {hit.top_examples > 0 && (
                   <>
-                    <b>
-                      {hit.matching_examples} of {hit.top_examples}
-                    </b>{" "}
+                    <b>{formatFixed(hit.closeness, 1)}</b> {hit.matching_examples} of {hit.top_examples}{" "}
                     <span className="narrow-only">top examples </span>{" "}
                   </>
                 )}
@@ -94,7 +97,7 @@ function describeOrder(words: readonly string[] | undefined, failure: unknown): 
   if (words === undefined) return "Computing related words with the language model…";
   const end = words.length > MAX_WORDS ? ", …" : "";
   const named = words.length === 0 ? "" : ` (${words.slice(0, MAX_WORDS).join(", ")}${end})`;
-  return `Clear labels that name the text first, then by top examples that fire on it or a related word${named}.`;
+  return `Clear labels that name the text first, then by how close the words are on which the top examples fire${named}.`;
 }
 
 interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {
@@ -133,7 +136,7 @@ function LayerFilter({ layers, hits, params: { layer }, setParams }: LayerFilter
 
 function Results({ run, params, setParams }: WordSearchProps) {
   const text = params.text.trim();
-  const { hits: all, query, related, layers, isWaiting } = useLayerHits(text);
+  const { hits: all, query, related, layers, isWaiting } = useLayerHits(text, true);
   const links = usePageLinks();
   if (query.error !== null) return <ErrorState error={query.error} onRetry={() => void query.refetch()} />;
   if (query.data === undefined) return <LoadingState label="Searching" rows={10} />;
