@@ -198,6 +198,8 @@ interface HeroProps {
   readonly controls?: readonly number[];
   /** Stored texts by strength; empty if there are none. */
   readonly texts: readonly ShowcaseText[];
+  /** The doors. */
+  readonly children: ReactNode;
 }
 
 function HeroHead({ run, edits, title }: HeroProps) {
@@ -330,15 +332,6 @@ function HeroLegend({ run, children }: { readonly run: string; readonly children
   );
 }
 
-const TourLink = () => (
-  <p className="ink2">
-    First time here?{" "}
-    <Link className="link" to={useTourUrl()(1)}>
-      Take the tour: six steps, two minutes
-    </Link>
-  </p>
-);
-
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
   const { run, edits } = props;
@@ -354,7 +347,7 @@ function Hero(props: HeroProps) {
         {edits.map(({ expert }) => (
           <ExpertCard key={expert} run={run.name} expert={expert} />
         ))}
-        <TourLink />
+        {props.children}
       </div>
       <div className="stack hero-main">
         <div className="row">
@@ -439,6 +432,12 @@ function Doors({ run }: { readonly run: RunSummary }) {
       <Door icon="probing" title="Is it faithful?" to={compared.page("evaluate")}>
         Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
       </Door>
+      <p className="ink2">
+        First time here?{" "}
+        <Link className="link" to={useTourUrl()(1)}>
+          Take the tour: six steps, two minutes
+        </Link>
+      </p>
     </nav>
   );
 }
@@ -458,21 +457,19 @@ function BestExpert({ run }: { readonly run: RunSummary }) {
   if (expert === undefined)
     return <EmptyState title="No active experts">No expert is active on any indexed token.</EmptyState>;
   return (
-    <>
-      <Hero
-        key={`${run.name} ${expert}`}
-        run={run}
-        title="changes a text"
-        request={{ prompt: EXAMPLE_PROMPT }}
-        edits={[newEdit(expert)]}
-        texts={[]}
-      />
+    <Hero
+      key={`${run.name} ${expert}`}
+      run={run}
+      title="changes a text"
+      request={{ prompt: EXAMPLE_PROMPT }}
+      edits={[newEdit(expert)]}
+      texts={[]}
+    >
       <Doors run={run} />
-    </>
+    </Hero>
   );
 }
 
-/** The hero, and then the doors, which it would otherwise push down. */
 function Content({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const [{ expert }] = useUrlState(HOME_PARAMS);
@@ -483,20 +480,22 @@ function Content({ run }: { readonly run: RunSummary }) {
   const shownRun = runs.find(({ name }) => name === showcase?.session.run);
   const hasShowcase = showcase !== null && shownRun !== undefined && expert === null;
   if (!hasShowcase && run.indexed_tokens !== null) return <BestExpert run={run} />;
+  if (hasShowcase)
+    return (
+      <Hero
+        run={shownRun}
+        title={showcase.title}
+        request={showcase.session.steering}
+        edits={requestEdits(showcase.session.steering.edits ?? [])}
+        controls={showcase.controls}
+        texts={showcase.texts}
+      >
+        <Doors run={run} />
+      </Hero>
+    );
   return (
     <>
-      {hasShowcase ? (
-        <Hero
-          run={shownRun}
-          title={showcase.title}
-          request={showcase.session.steering}
-          edits={requestEdits(showcase.session.steering.edits ?? [])}
-          controls={showcase.controls}
-          texts={showcase.texts}
-        />
-      ) : (
-        <NotIndexed run={run} />
-      )}
+      <NotIndexed run={run} />
       <Doors run={run} />
     </>
   );
