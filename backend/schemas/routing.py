@@ -7,7 +7,7 @@ from pydantic import Field
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import Labelled, TokenCount
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
-from mxd.trainer.analysis.results import ExpertEffect
+from mxd.trainer.analysis.results import MIN_DOCUMENTS, ExpertEffect
 from mxd.trainer.config.analysis import Errors, Target, TokenTarget
 from mxd.trainer.config.base import Size
 from mxd.trainer.config.layer import Method
@@ -106,6 +106,8 @@ class TextKinds(Schema):
     """Name of the file."""
     kinds: tuple[TextKind, ...]
     """Most documents first."""
+    min_documents: int = MIN_DOCUMENTS
+    """Number of documents per text from which a contrast of two texts counts documents, not sequences."""
 
 
 class RunOptions(Schema):

@@ -128,7 +128,7 @@ def test_all_found_experts_are_returned(live_client: TestClient, monkeypatch: py
 
 def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> None:
     path = fitted.data / "text.jsonl"
-    assert live_client.get(KINDS).json()["kinds"] == {"text": "text.jsonl", "kinds": []}
+    assert live_client.get(KINDS).json()["kinds"] == {"text": "text.jsonl", "kinds": [], "min_documents": 10}
     rows = [("red", text) for text in RED] + [("blue", text) for text in BLUE[:11]]
     path.write_text("".join(json.dumps({"kind": kind, "text": text}) + "\n" for kind, text in rows))
     try:

@@ -37,8 +37,6 @@ export const CONTRAST_PARAMS = {
   more_in: choiceParam(["a", "b"], "a"),
 };
 
-/** Documents of a pasted text or an opened file. */
-
 const MAX_DOCUMENTS = 5000;
 
 /** Paragraphs separated by blank lines. */

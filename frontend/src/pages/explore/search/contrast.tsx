@@ -8,6 +8,7 @@ import { streamContrast } from "@/api/http";
 import { kindsQuery } from "@/api/queries";
 import type { ContrastDoneEvent, StepEvent, ContrastRequest, ContrastResult, RunSummary, TextKind } from "@/api/types";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
@@ -129,14 +130,16 @@ function Source({ side, kinds, kind, onKind }: Pick<TextChoiceProps, "side" | "k
 
 /** Documents that are pasted or read from a file. */
 function OwnText({ side, text, onText, onSubmit }: Omit<TextChoiceProps, "kinds" | "kind" | "onKind">) {
+  const { name } = useCurrentRun();
+  const { min_documents: least = 0 } = useQuery(kindsQuery(name ?? "")).data ?? {};
   const numDocuments = splitDocuments(text).length;
   return (
     <section className="stack" aria-label={`Text ${side}`}>
       <div className="row wrap contrast-bar">
         <b>Text {side}</b>
         {numDocuments > 0 && <span>{formatPlural(numDocuments, "document")}</span>}
-        <span className={numDocuments > 0 && numDocuments < MIN_DOCUMENTS ? "bad" : "dim"}>
-          at least {MIN_DOCUMENTS}, separated by blank lines
+        <span className={numDocuments > 0 && numDocuments < least ? "bad" : "dim"}>
+          at least {least}, separated by blank lines
         </span>
         <span className="grow" />
         <OpenFile side={side} onText={onText} />
@@ -195,20 +198,17 @@ function NoResult({ work, onTry }: { readonly work: ContrastWork; readonly onTry
   );
 }
 
-/** With fewer, the test counts sequences of documents, which depend on each other. */
-const MIN_DOCUMENTS = 10;
-
 /** Enough to see what a result looks like. */
 const EXAMPLE_TOKENS = 4096;
 
 function Explanation({ onTry }: { readonly onTry: (() => void) | null }) {
   return (
     <EmptyState title="Experts that are active more often in one text than in another">
-      Choose two kinds of the indexed text, or own texts of at least {MIN_DOCUMENTS} documents each. Both are run
-      through the model. Each expert’s <Term id="density">activation density</Term> in A is divided by that in B, with
-      half an active token added to both. Every ratio has a <Term id="interval">95 % interval</Term>, computed over
-      documents. <Term id="q_value">q-values</Term> correct for the number of experts. As a control, the documents are
-      assigned to the two texts at random. Nothing is stored on the server.
+      Choose two kinds of the indexed text, or own texts of several documents each. Both are run through the model. Each
+      expert’s <Term id="density">activation density</Term> in A is divided by that in B, with half an active token
+      added to both. Every ratio has a <Term id="interval">95 % interval</Term>, computed over documents.{" "}
+      <Term id="q_value">q-values</Term> correct for the number of experts. As a control, the documents are assigned to
+      the two texts at random. Nothing is stored on the server.
       {onTry !== null && (
         <p>
           <Button icon="play" onClick={onTry}>

@@ -20,8 +20,10 @@ import { FindPane } from "@/pages/steer/steering/find/find-pane";
 import { STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
 import { PassageSearch, SEARCH_KINDS, SEARCH_PARAMS } from "./passage-search";
-import { EFFECT_EXAMPLE } from "./starts";
 import { WordSearch } from "./word-search";
+
+/** Offered while nothing is wanted. */
+const EFFECT_EXAMPLE = { prompt: "The doctor told the old man to take his", wanted: "medicine" };
 
 /** Longer texts are passages. */
 const isWords = (text: string) => text.trim().split(/\s+/).length <= 4;

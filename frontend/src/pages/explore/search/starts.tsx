@@ -1,4 +1,4 @@
-/** Where to start a search: words that find experts of this run, steerable experts, saved lists, and the other searches. */
+/** Where to start a search: words that find experts of this run, steerable experts and saved lists. */
 
 import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -13,9 +13,6 @@ import { formatCount, formatFixed } from "@/lib/text/format";
 const WORDS = ["days of the week", "family members", "China", "Python", "money", "numbers", "music", "percent"];
 
 const ROWS = 8;
-
-/** Offered while nothing is wanted. */
-export const EFFECT_EXAMPLE = { prompt: "The doctor told the old man to take his", wanted: "medicine" };
 
 interface StartsProps {
   readonly run: string;
@@ -76,55 +73,23 @@ function Steerable({ run }: Pick<StartsProps, "run">) {
   );
 }
 
-const OTHERS = [
-  {
-    title: "A passage",
-    text: "experts that fire on a text more often than elsewhere",
-    params: { kind: "passage", text: "Preheat the oven to 180 degrees and mix the flour with the butter." },
-  },
-  {
-    title: "Two texts",
-    text: "experts that tell two kinds of text apart, with a test",
-    params: { kind: "texts" },
-  },
-  {
-    title: "I want it to say …",
-    text: "experts that make the model write a word, as measured",
-    params: { kind: "effect", ...EFFECT_EXAMPLE },
-  },
-] as const;
-
-function Others({ run }: Pick<StartsProps, "run">) {
+function SavedLists({ run }: Pick<StartsProps, "run">) {
   const links = usePageLinks();
   const { data } = useQuery(listsQuery(run));
+  if (data === undefined || data.lists.length === 0) return null;
   return (
     <section>
-      <h2>Other searches, with examples</h2>
+      <h2>Saved lists</h2>
       <ul>
-        {OTHERS.map(({ title, text, params }) => (
-          <li key={title}>
-            <Link className="link" to={links.page("search", params)}>
-              {title}
+        {data.lists.slice(0, ROWS).map(({ id, name, experts }) => (
+          <li key={id}>
+            <Link className="link" to={links.list(id)}>
+              {name}
             </Link>{" "}
-            <span className="ink2">{text}</span>
+            <span className="dim">{formatCount(experts)}</span>
           </li>
         ))}
       </ul>
-      {data !== undefined && data.lists.length > 0 && (
-        <>
-          <h2>Saved lists</h2>
-          <ul>
-            {data.lists.slice(0, ROWS).map(({ id, name, experts }) => (
-              <li key={id}>
-                <Link className="link" to={links.list(id)}>
-                  {name}
-                </Link>{" "}
-                <span className="dim">{formatCount(experts)}</span>
-              </li>
-            ))}
-          </ul>
-        </>
-      )}
     </section>
   );
 }
@@ -134,7 +99,7 @@ export function Starts({ run, onText }: StartsProps) {
     <div className="search-starts">
       <Words run={run} onText={onText} />
       <Steerable run={run} />
-      <Others run={run} />
+      <SavedLists run={run} />
     </div>
   );
 }
