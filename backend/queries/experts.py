@@ -17,7 +17,17 @@ from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, both_labels
 from mxd.backend.queries.coactivation import MIN_EVENTS
 from mxd.backend.queries.runs import check_expert, find_index
-from mxd.backend.schemas import experts as bodies
+from mxd.backend.schemas.experts import (
+    Ablation,
+    ActivationBin,
+    ExpertDetail,
+    ExpertRecurrence,
+    ExpertRow,
+    RecurrenceMatch,
+    SharedTokens,
+    SimilarExpert,
+    TokenCount,
+)
 from mxd.trainer.analysis.labelling.features import label_matches
 from mxd.trainer.analysis.results import RECURRENCE_COMMAND, TokenEffect, is_found, stored_matches
 from mxd.trainer.config.analysis import RecurrenceConfig
@@ -35,14 +45,14 @@ from mxd.trainer.storage.database.tables import (
 )
 
 
-def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> bodies.Ablation | None:
+def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> Ablation | None:
     record = session.get(AblationRecord, (run.id, expert))
     if record is None:
         return None
     other = session.get(AblationRecord, (record.run_id, record.random_expert))
     tokens = {side: _token_effects(getattr(record, side), vocabulary) for side in ("promoted", "suppressed")}
-    return bodies.Ablation(
-        **{name: getattr(record, name) for name in bodies.Ablation.model_fields if hasattr(record, name)} | tokens,
+    return Ablation(
+        **{name: getattr(record, name) for name in Ablation.model_fields if hasattr(record, name)} | tokens,
         random_loss_increase=None if other is None else other.loss_increase,
         random_output_share=None if other is None else other.output_share,
     )
@@ -116,16 +126,14 @@ def described(
     return rows
 
 
-def rows_of(
-    session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary
-) -> dict[int, bodies.ExpertRow]:
+def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, ExpertRow]:
     records = list(known(session, run, experts).values())
-    rows = (bodies.ExpertRow.model_validate(row) for row in described(session, run, records, vocabulary))
+    rows = (ExpertRow.model_validate(row) for row in described(session, run, records, vocabulary))
     return {row.expert: row for row in rows}
 
 
-def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[bodies.TokenCount, ...]:
-    return tuple(map(bodies.TokenCount.model_validate, _top_tokens(record, vocabulary)))
+def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount, ...]:
+    return tuple(map(TokenCount.model_validate, _top_tokens(record, vocabulary)))
 
 
 def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, Any]]:
@@ -149,14 +157,14 @@ def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
 def with_names(
     session: Session,
     run: RunRecord,
-    similar: Sequence[tuple[int, float] | tuple[int, float, bodies.SharedTokens]],
+    similar: Sequence[tuple[int, float] | tuple[int, float, SharedTokens]],
     vocabulary: Vocabulary,
-) -> tuple[bodies.SimilarExpert, ...]:
+) -> tuple[SimilarExpert, ...]:
     """Return similar experts with labels and top tokens; without an index, labels only."""
     ids = [expert for expert, *_ in similar]
     labels, records = both_labels(session, run, ids), known(session, run, ids)
     return tuple(
-        bodies.SimilarExpert(
+        SimilarExpert(
             expert=expert,
             **labels[expert],
             similarity=cosine,
@@ -173,7 +181,7 @@ def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[in
     return {record.expert: record for record in session.scalars(statement)}
 
 
-def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> bodies.ExpertDetail:
+def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
     """Return an expert with its bins, note, lists, measured effects and active neighbours."""
     record = find_expert(session, run, expert)
     row = rows_of(session, run, [expert], vocabulary)[expert]
@@ -183,7 +191,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
     before = select(number).where(*active, number < expert).order_by(number.desc()).limit(1)
     after = select(number).where(*active, number > expert).order_by(number).limit(1)
     note = session.get(NoteRecord, (run.name, expert))
-    return bodies.ExpertDetail(
+    return ExpertDetail(
         row=row,
         note=note and note.note,
         lists=lists_with(session, run.name, expert),
@@ -210,7 +218,7 @@ def _label_matches(session: Session, run: RunRecord, expert: int, label: str, vo
     return [match for match in matches if match is not None]
 
 
-def _bins(session: Session, record: ExpertRecord) -> tuple[bodies.ActivationBin, ...]:
+def _bins(session: Session, record: ExpertRecord) -> tuple[ActivationBin, ...]:
     """Return the top examples and the activation bins. The highest bin with active tokens ends at the maximum."""
     bin_column, activation = ExampleRecord.bin, ExampleRecord.activation
     stored = (
@@ -221,11 +229,11 @@ def _bins(session: Session, record: ExpertRecord) -> tuple[bodies.ActivationBin,
     stored_bins = {number: (count, low, high) for number, count, low, high in session.execute(stored)}
     active = max(record.active_tokens, 1)
     count, low, high = stored_bins.get(0, (0, 0.0, 0.0))
-    top = bodies.ActivationBin(bin=0, low=low, high=high, active_tokens=count, share=count / active, examples=count)
+    top = ActivationBin(bin=0, low=low, high=high, active_tokens=count, share=count / active, examples=count)
     return (
         top,
         *(
-            bodies.ActivationBin(
+            ActivationBin(
                 bin=number,
                 low=low,
                 high=min(high, record.max_activation) if tokens else high,
@@ -252,7 +260,7 @@ def found_again(session: Session, run_id: int, experts: Collection[int] | None =
     return {row.expert: row for row in session.execute(query)}
 
 
-def expert_recurrence(session: Session, run: RunRecord, expert: int) -> bodies.ExpertRecurrence | None:
+def expert_recurrence(session: Session, run: RunRecord, expert: int) -> ExpertRecurrence | None:
     """Return the matches of an expert in other runs; None if the run was not compared with others."""
     measurement = session.get(MeasurementRecord, (run.id, RECURRENCE_COMMAND))
     if measurement is None:
@@ -267,12 +275,11 @@ def expert_recurrence(session: Session, run: RunRecord, expert: int) -> bodies.E
             .where(RunRecord.name.in_(names))
         )
     )
-    return bodies.ExpertRecurrence(
+    return ExpertRecurrence(
         text=PurePath(config.text.dataset).name,
         tokens=config.tokens,
         min_tokens=config.min_tokens,
         matches=tuple(
-            bodies.RecurrenceMatch(**asdict(match), is_found=match.found, is_indexed=match.run in indexed)
-            for match in matches
+            RecurrenceMatch(**asdict(match), is_found=match.found, is_indexed=match.run in indexed) for match in matches
         ),
     )

@@ -81,7 +81,7 @@ def test_an_unlabelled_expert_is_measured_and_its_label_and_note_persist(page: P
     expect(trust).to_have_text(
         [re.compile(r"^Fires on \d indexed tokens, 0\.\d+ %: too few to say what it responds to$")]
     )
-    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^tokens “.+”"))
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^“.+” tokens$"))
     writes = page.get_by_role("region", name="Writes")
     expect(writes.get_by_text(re.compile(r"[Oo]n \d+ of its strongest examples"))).to_be_visible()
     writes.get_by_role("button", name="Measure this expert").click()

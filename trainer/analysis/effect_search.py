@@ -241,14 +241,18 @@ class _Search(EditedPasses):
 
     def effects(self, groups: Sequence[Sequence[Edit]]) -> list[EditEffect]:
         """Effect of each group on the wish, and its price."""
-        before, *after = self.measured([(), *groups])
+        drawn, effects = self.random_groups(groups), list[EditEffect]()
+        before, *states = self.measured([(), *groups, *drawn])
         texts = unrelated_readings(self.language_model, self.runs[0], self.config.unrelated)
-        drawn = self.prices(texts, self.random_groups(groups))
-        random_prices = [sum(drawn[n : n + RANDOM_GROUPS]) / RANDOM_GROUPS for n in range(0, len(drawn), RANDOM_GROUPS)]
-        return [
-            EditEffect(state.wish - before.wish, state.probability, price, random, price >= COSTLY * random)
-            for state, price, random in zip(after, self.prices(texts, groups), random_prices, strict=True)
-        ]
+        random_prices, random_states = self.prices(texts, drawn), states[len(groups) :]
+        for n, (state, price) in enumerate(zip(states, self.prices(texts, groups), strict=False)):
+            own = slice(RANDOM_GROUPS * n, RANDOM_GROUPS * (n + 1))
+            random_price = sum(random_prices[own]) / RANDOM_GROUPS
+            random_change = max(each.wish for each in random_states[own]) - before.wish
+            is_costly = price >= COSTLY * random_price
+            random = random_price, random_change, RANDOM_GROUPS
+            effects.append(EditEffect(state.wish - before.wish, state.probability, price, *random, is_costly))
+        return effects
 
 
 def _readings(language_model: LanguageModel, ids: Sequence[int], texts: Sequence[str]) -> list[Reading]:

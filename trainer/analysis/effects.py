@@ -18,6 +18,7 @@ Shapes: B rows, T tokens, P = B * T tokens of all rows, S positions whose next t
 Widths: I input, H hidden, O output, M dense output, W residual; V vocabulary. W_n is [H, O].
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from mxd.trainer.analysis.results import (
     ExpertEffect,
     ExpertMap,
     ExpertWrites,
+    LabelTest,
     OutputDimension,
     SingularDirection,
     TokenEffect,
@@ -110,6 +112,7 @@ def expert_writes(
     examples: Examples,
     controls: Sequence[int] = (),
     units: Mapping[int, float] = MappingProxyType({}),
+    label: str | None = None,
 ) -> ExpertWrites:
     """Return what an expert writes: its direct effects, averaged over examples, and those of other experts in its
     place.
@@ -119,6 +122,7 @@ def expert_writes(
 
     Args:
         units: 99th percentiles of the activations; 1 by default.
+        label: the user label, of which those words are tested that it says the expert promotes.
 
     Raises:
         UserError: the run was trained on another language model, or the architecture has no direct effects.
@@ -147,12 +151,27 @@ def expert_writes(
         log_p_RV = language_model.unembed(torch.cat([without_1W, without_1W + added_RW])).log_softmax(dim=-1)
         changes_RV.append(log_p_RV[1:] - log_p_RV[:1])
     if not changes_RV:
-        return ExpertWrites(expert, 0, (), (), Controls.compare([0.0], [0.0], (), 0))
+        return ExpertWrites(expert, 0, (), (), Controls.compare([0.0], [0.0], (), 0), None)
     change_RV = torch.stack(changes_RV).mean(dim=0)
     (promoted,), (suppressed,) = _strongest(language_model, change_RV[:1])
     rises, falls = change_RV.amax(dim=1).tolist(), change_RV.amin(dim=1).tolist()
     compared = Controls.compare(rises, falls, controls, len(changes_RV))
-    return ExpertWrites(expert, len(changes_RV), promoted, suppressed, compared)
+    claimed = {word: change_RV[:, token].tolist() for word, token in _claimed(language_model, label or "").items()}
+    return ExpertWrites(expert, len(changes_RV), promoted, suppressed, compared, LabelTest.of(claimed))
+
+
+def _claimed(language_model: LanguageModel, label: str) -> dict[str, int]:
+    """Words and signs that a label says the expert promotes, as in “Fires on digits; promotes %”, each with its token.
+    Those of several tokens are left out."""
+    claim = re.search(r"\b(?:promot|writ)\w*\W(.*)", label, re.IGNORECASE | re.DOTALL)
+    words = re.findall(r"[^\W\d_]+|[^\w\s,.;:“”‘’\"']", claim[1]) if claim else []
+    tokens: dict[str, int] = {}
+    for word in words:
+        for text in (f" {word}", word) if word not in ("and", "or") else ():
+            ids = language_model.tokenizer(text, add_special_tokens=False)["input_ids"]
+            if len(ids) == 1:
+                tokens.setdefault(word, ids[0])
+    return tokens
 
 
 def _read_last_tokens(

@@ -3,7 +3,7 @@ HTTP, without PyTorch.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, Self
 
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from mxd.trainer.config.steering import Edit
 from mxd.trainer.storage.database.tables import RecurrenceRecord
 from mxd.trainer.utils.bootstrap import Interval
-from mxd.trainer.utils.display import Documented, ShortRepr, signed
+from mxd.trainer.utils.display import Documented, ShortRepr, listed, signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,10 @@ class EditEffect(Documented):
     """KL divergence of the next-token distribution from the original one on unrelated text, in nats per token."""
     random_price: float
     """Mean price of random experts of the same runs at the same strengths."""
+    random_change: float
+    """The largest change of the wish by one of these ``random_experts``."""
+    random_experts: int
+    """Number of random experts per edit."""
     is_costly: bool
     """True from twice the price of random experts."""
 
@@ -209,6 +213,8 @@ class Controls(Documented):
     """Largest rise of the ``needed`` weakest, in nats."""
     fall: float
     """Largest fall, not above 0, of as many."""
+    verdict: str
+    """Short phrase that names the sides that exceed them."""
     sentence: str
     """The comparison of rise and fall, and its sample."""
 
@@ -221,12 +227,38 @@ class Controls(Documented):
         )
         rise, fall = (sorted(others)[needed - 1] if others else 0.0 for _, *others in sizes)
         only, also = ("" if enough else "only " for enough in (exceeded, fall_exceeded))
+        sides = [side for side, enough in (("rises", exceeded), ("falls", fall_exceeded)) if enough]
+        verdict = f"{listed(sides)} larger than random" if sides else "no larger than random"
         sentence = (
             f"On {examples} of its strongest examples, the largest rise ({signed(rises[0])}) exceeds that of "
             f"{only}{weaker} of {len(experts)} random experts, the largest fall ({signed(falls[0])}) that of "
             f"{also}{weaker_falls}."
         )
-        return cls(tuple(experts), needed, weaker, exceeded, fall_exceeded, rise, -fall, sentence)
+        return cls(tuple(experts), needed, weaker, exceeded, fall_exceeded, rise, -fall, verdict, sentence)
+
+
+@dataclass(frozen=True)
+class LabelTest(Documented):
+    """The words that a label says an expert promotes, beside random experts in its place."""
+
+    supported: bool
+    """True if the log-probability of every word rises more than with 95 % of the random experts."""
+    sentence: str
+    """The comparison of each word."""
+
+    @classmethod
+    def of(cls, changes: Mapping[str, Sequence[float]]) -> Self | None:
+        """Compare the first change of each word with the others; None without words or random experts."""
+        tests = [(f"“{word}”", len(others), *stronger_than(own, others)) for word, (own, *others) in changes.items()]
+        if not any(count for _, count, *_ in tests):
+            return None
+        parts = [
+            f"{listed([word for word, *_ in some])} rise{'s' * (len(some) == 1)} more than with {only}"
+            f"{min(weaker for _, _, weaker, *_ in some)} of {some[0][1]} random experts"
+            for enough, only in ((True, ""), (False, "only "))
+            if (some := [test for test in tests if test[-1] is enough])
+        ]
+        return cls(all(test[-1] for test in tests), ", ".join(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +273,8 @@ class ExpertWrites(Documented):
     suppressed: tuple[TokenEffect, ...]
     """Most negative change first."""
     controls: Controls
+    label_test: LabelTest | None
+    """Test of the user label; None if it names no token that the expert promotes."""
 
 
 @dataclass(frozen=True, slots=True)

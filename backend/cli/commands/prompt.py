@@ -281,8 +281,9 @@ def _format_found(
     lines = [f"Probability {what}: {found.probability:.2%} without edits."]
     lines += [
         f"{expert.edit}  {expert.per_unit:+.2f} nats per unit; predicted {expert.predicted:+.2f}, measured "
-        f"{expert.change:+.2f} nats, {expert.probability:.2%}; price {effect.price:.3f}, random expert "
-        f"{effect.random_price:.3f}  {labels.get((expert.edit.run or '', expert.edit.expert), 'no label')}"
+        f"{expert.change:+.2f} nats, {expert.probability:.2%}; price {effect.price:.3f}; random experts: at most "
+        f"{effect.random_change:+.2f} nats, price {effect.random_price:.3f}  "
+        f"{labels.get((expert.edit.run or '', expert.edit.expert), 'no label')}"
         for expert, effect in zip(found.experts, effects, strict=True)
     ]
     if not found.experts:

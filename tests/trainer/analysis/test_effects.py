@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 import weakref
 from collections.abc import Sequence
 from statistics import stdev
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from mxd.trainer.analysis import edit_price as edit_price_module
 from mxd.trainer.analysis import effect_search, effects
 from mxd.trainer.analysis.edit_price import UNRELATED_TOKENS, ability_items, edit_price
-from mxd.trainer.analysis.effect_search import expert_effects, find, measure, unit_prices
+from mxd.trainer.analysis.effect_search import _Search, expert_effects, find, measure, unit_prices
 from mxd.trainer.analysis.effects import (
     SMALL_SCALING,
     differentiable_forward,
@@ -31,6 +32,7 @@ from mxd.trainer.analysis.results import (
     EditPrice,
     ExpertEffect,
     ExpertWrites,
+    LabelTest,
     OutputDimension,
     PriceOnText,
 )
@@ -50,6 +52,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.mxd import MxD, Routing
 from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from mxd.trainer.utils.display import signed
 from tests.helpers.runs import World, random_layer, run_of, sure_language_model, tiny_language_model
 
@@ -155,6 +158,29 @@ def test_random_experts_take_the_place_of_the_expert(world: World) -> None:
     change_1V = log_p_after(language_model, with_1W) - log_p_after(language_model, without_1W)
     assert (controls.rise, controls.fall) == pytest.approx((float(change_1V.max()), float(change_1V.min())), abs=1e-4)
     assert controls.exceeded == (effect.promoted[0].change > controls.rise)
+
+
+def test_words_that_a_label_says_are_promoted_are_compared_on_their_own(world: World) -> None:
+    run, language_model = run_of(world), world.language_model
+    ids = prompt_ids(language_model, TEXT)
+    effect = direct_effects(language_model, run, TEXT, 5)[0]
+    expert, label = effect.expert, "Fires on “o”; promotes “s” and xyz"
+    others = [each for each in range(40) if each != expert][:20]
+
+    def weaker(controls: Sequence[int]) -> int:
+        test = expert_writes(language_model, run, expert, [(ids, 5)], controls, label=label).label_test
+        found = re.fullmatch(
+            f"“s” rises more than with (?:only )?(\\d+) of {len(controls)} random experts", str(test and test.sentence)
+        )
+        assert found is not None
+        return int(found[1])
+
+    assert weaker(others) == sum(weaker([each]) for each in others)
+    assert expert_writes(language_model, run, expert, [(ids, 5)], others, label="Fires on “s”").label_test is None
+    assert LabelTest.of({"a": [1.0, *[0.5] * 20], "b": [1.0, *[0.5] * 19, 2.0], "c": [1.0, *[2.0] * 20]}) == LabelTest(
+        False,
+        "“a” and “b” rise more than with 19 of 20 random experts, “c” rises more than with only 0 of 20 random experts",
+    )
 
 
 @pytest.mark.parametrize(("weaker", "exceeded"), [(20, True), (19, True), (18, False), (0, False)])
@@ -377,6 +403,10 @@ def test_prices_equal_the_divergence_on_unrelated_text(world: World) -> None:
     before, after = (wish_of(language_model, runs, edits, config) for edits in ((), group))
     assert effect.change == pytest.approx(after - before, abs=1e-4)
     assert effect.random_price > 0
+    drawn = _Search.prepare(language_model, runs, config, None, NO_CALLBACKS).random_groups([group])
+    wishes = [wish_of(language_model, runs, edits, config) for edits in drawn]
+    assert effect.random_change == pytest.approx(max(wishes) - before, abs=1e-4)
+    assert effect.random_experts == len(drawn)
     runs.reverse()
     late = group[1]
     named, first = measure(language_model, runs, config, [(late,), (late.model_copy(update={"run": None}),)])

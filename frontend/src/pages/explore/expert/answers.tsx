@@ -24,7 +24,7 @@ import { PaneHead } from "@/components/ui/pane-head";
 import { Remaining } from "@/components/ui/remaining";
 import { ErrorState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
-import { formatCount, formatShare, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatShare, formatSigned } from "@/lib/text/format";
 
 import { useTopExamples } from "./examples";
 
@@ -148,21 +148,14 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
     : `One follows in ${written} of ${next.length} top examples.`;
 }
 
-/** What the tokens are. Until the comparison is there, neither a badge nor colours say that they mean anything. */
-const BADGES = {
-  "comparing with random experts": "Its tokens may turn out to be no more than those of random experts.",
-  measured: "Mean over its activations of all strengths.",
-  "direct only": "Effect of its output on the next token, without the later layers.",
-  "no more than random experts": "Its size alone does not tell it from a random expert.",
-} as const;
-
 /**
  * What an expert writes: the stored mean over all activations, else computed on its strongest examples. There it is
  * compared with random experts in any case.
  */
 export function useWrites(run: string, { row: { expert, active_tokens: active }, ablation }: ExpertDetail) {
   const { data, error, refetch } = useQuery({ ...writesQuery(run, expert), enabled: active > 0 });
-  return { writes: ablation ?? data ?? null, controls: data?.controls, error, refetch };
+  const { controls, label_test: test } = data ?? {};
+  return { writes: ablation ?? data ?? null, direct: data, controls, test, error, refetch };
 }
 
 /** What the tokens were measured on. */
@@ -171,18 +164,16 @@ export const describeSample = (
   computed: { readonly examples: number } | null | undefined,
 ) =>
   measured === null
-    ? `on ${computed ? `${computed.examples} of ` : ""}its strongest examples`
-    : `mean over ${formatCount(measured.examples)} examples of all strengths`;
+    ? `direct effect on ${computed ? `${computed.examples} of ` : ""}its strongest examples`
+    : `measured: mean over ${formatCount(measured.examples)} examples of all strengths`;
 
-/** The mark on the bars. */
-function RandomKey({ needed, experts, rise, fall }: Controls) {
-  return (
-    <span>
-      <u aria-hidden="true" /> {needed} of {experts.length} random experts: at most {formatSigned(rise, 2)} and{" "}
-      {formatSigned(fall, 2)}
-    </span>
-  );
-}
+/** The mark on the bars, relative to the longest of each side. */
+const RandomKey = ({ needed, experts, sentence, factors }: Controls & { readonly factors: readonly string[] }) => (
+  <span title={sentence}>
+    <u aria-hidden="true" /> {needed} of {experts.length} random experts: at most {factors[0]} its largest rise and{" "}
+    {factors[1]} its largest fall
+  </span>
+);
 
 /** The next promoted tokens, of which a label may name some. */
 const Also = ({ promoted }: Ablation) => (
@@ -194,10 +185,27 @@ const Also = ({ promoted }: Ablation) => (
 /** The largest change of any of the tokens. */
 const largest = (tokens: readonly TokenEffect[] = []) => Math.max(0, ...tokens.map(({ change }) => Math.abs(change)));
 
+/** Of rises and falls: the largest, that of most random experts relative to it, and whether they mean something. */
+function sidesOf({ writes, direct, controls, test, error }: ReturnType<typeof useWrites>) {
+  return (["promoted", "suppressed"] as const).map((side) => {
+    const isUp = side === "promoted";
+    const [own, computed] = [largest(writes?.[side]), largest(direct?.[side])];
+    const random = Math.abs((isUp ? controls?.rise : controls?.fall) ?? 0);
+    const isMore = (isUp ? controls?.exceeded : controls?.fall_exceeded) ?? error !== null;
+    // Both were compared on the strongest examples. Words of the label that rise more than with random experts are no
+    // chance, whatever the size of the largest rise.
+    return {
+      ...{ side, own, factor: computed > 0 ? random / computed : 0 },
+      isMeaningful: isMore || (isUp && test?.supported === true),
+    };
+  });
+}
+
 export function Writes({ run, detail }: { readonly run: string; readonly detail: ExpertDetail }) {
   const { ablation, row } = detail;
   const { expert } = row;
-  const { writes, controls, error, refetch } = useWrites(run, detail);
+  const computed = useWrites(run, detail);
+  const { writes, controls, error, refetch } = computed;
   if (error !== null && ablation === null)
     return (
       <section className="answer" aria-label="Writes">
@@ -205,15 +213,10 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
       </section>
     );
   const isKnown = controls !== undefined || error !== null;
-  const isMore = { promoted: controls?.exceeded ?? isKnown, suppressed: controls?.fall_exceeded ?? isKnown };
-  const isMeaningful = isMore.promoted || isMore.suppressed;
-  const isGrey = controls !== undefined && !(isMore.promoted && isMore.suppressed);
-  const measure = ablation === null ? "direct only" : "measured";
-  const badge = isMeaningful ? measure : isKnown ? "no more than random experts" : "comparing with random experts";
-  // The controls of the strongest examples are no measure of means over all.
-  const marked = ablation === null ? controls : undefined;
-  const { rise = 0, fall = 0 } = marked ?? {};
-  const largestChange = Math.max(1e-9, rise, -fall, largest(writes?.promoted), largest(writes?.suppressed));
+  const sides = sidesOf(computed);
+  const isMeaningful = sides.some((each) => each.isMeaningful);
+  const isGrey = controls !== undefined && sides.some((each) => !each.isMeaningful);
+  const largestChange = Math.max(1e-9, ...sides.flatMap(({ own, factor }) => [own, own * factor]));
   return (
     <section
       className="answer writes"
@@ -225,29 +228,31 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
         <h2>
           <Term id="direct_logit_effect">Writes</Term>
         </h2>
-        <span className="badge" title={`${BADGES[badge]} ${controls?.sentence ?? ""}`}>
-          {badge}
+        <span className="badge" title={controls?.sentence}>
+          {controls?.verdict ?? (isKnown ? "not compared" : "comparing with random experts")}
         </span>
       </div>
       <div className="answer-halves">
-        {(["promoted", "suppressed"] as const).map((side) => (
+        {sides.map((each) => (
           <WrittenTokens
-            key={side}
-            side={side}
-            tokens={writes?.[side] ?? null}
-            largestChange={largestChange}
-            random={side === "promoted" ? rise : -fall}
-            isMeaningful={isMore[side]}
+            key={each.side}
+            {...{ ...each, largestChange }}
+            tokens={writes?.[each.side] ?? null}
+            random={each.own * each.factor}
           />
         ))}
       </div>
       {ablation !== null && <Also {...ablation} />}
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
-        {(ablation !== null || !isGrey) && <span>{describeSample(ablation, writes)}</span>}
-        {isGrey && <span>Grey: no more than random experts. {controls.sentence} Sizes are compared, not topics.</span>}
-        {isMore.promoted && <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />}
-        {marked !== undefined && marked.needed > 0 && <RandomKey {...marked} />}
+        <span>{describeSample(ablation, writes)}</span>
+        {isGrey && <span>Grey: no larger than random. Sizes are compared, not topics.</span>}
+        {sides[0]?.isMeaningful === true && (
+          <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />
+        )}
+        {controls !== undefined && controls.needed > 0 && (
+          <RandomKey {...controls} factors={sides.map(({ factor }) => `${formatFixed(factor, 1)} ×`)} />
+        )}
       </p>
     </section>
   );

@@ -31,6 +31,7 @@ import { Failure } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { formatFoundAgain, formatPlural, formatShare } from "@/lib/text/format";
 
+import { describeSample, useWrites } from "./answers";
 import { FILES, useDownload } from "./download";
 import { EXAMPLES_PER_PAGE, weakerBins } from "./shown-examples";
 
@@ -243,9 +244,20 @@ const isNamedByTokens = ({ label, automatic, active_tokens: active }: ExpertDeta
 /** Of those that it fires on. */
 const SUMMARY_TOKENS = 3;
 
-/** Where the label comes from, and how well it predicts where the expert fires. */
-function LabelTrust({ row: { label, automatic }, label_matches: matches, label_examples: examples }: ExpertDetail) {
-  if (label !== null) return <li data-trust="unknown">User label, not tested</li>;
+/** Where the label comes from, and how well it predicts where the expert fires, or what it promotes. */
+function LabelTrust({ run, detail }: ExpertHeadProps) {
+  const { row, label_matches: matches, label_examples: examples } = detail;
+  const { label, automatic } = row;
+  const { test, direct } = useWrites(run, detail);
+  if (label !== null)
+    return (
+      <li
+        data-trust={test == null ? "unknown" : test.supported ? "high" : "low"}
+        title={test == null ? undefined : describeSample(null, direct)}
+      >
+        User label{test == null ? ", not tested" : `: ${test.sentence}`}
+      </li>
+    );
   if (automatic === null) return null;
   const { precision, recall, f1, is_clear: isClear } = automatic;
   const contradicted = matches !== null && 2 * matches < examples;
@@ -293,7 +305,7 @@ function Trust(props: ExpertHeadProps) {
   const { recurrence, compared_runs: compared } = row;
   return (
     <ul className="row wrap trust" aria-label="Reliability">
-      <LabelTrust {...props.detail} />
+      <LabelTrust {...props} />
       {row.active_tokens > 0 && <FiresOn {...props.detail} />}
       {row.active_tokens > 0 && !isNamedByTokens(row) && (
         <li>
@@ -304,8 +316,6 @@ function Trust(props: ExpertHeadProps) {
       {recurrence !== null && compared !== null && (
         <li>
           <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs
-          {props.detail.recurrence?.matches.some((match) => match.is_indexed) === false &&
-            ", which are not indexed here"}
         </li>
       )}
     </ul>

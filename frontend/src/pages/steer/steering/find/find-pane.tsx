@@ -142,7 +142,8 @@ const strength = ({ edit }: Row) => describeEdit({ mode: edit.mode, strength: ed
 const timesRandom = ({ price, random_price: random }: EditEffect) => price / random;
 
 const SORTS = {
-  effect: ({ change }: Row) => change,
+  // Those that lower the wanted text, and the unwanted one even more, are last.
+  effect: ({ change, alone }: Row) => (alone < 0 ? change - 1e3 : change),
   alone: ({ alone }: Row) => alone,
   price: ({ price }: Row) => (price === undefined ? 0 : timesRandom(price)),
 };
@@ -160,7 +161,7 @@ function Price({ price }: Pick<Row, "price">) {
 function Found({ run, request }: { readonly run: string; readonly request: FindRequest }) {
   const { runs } = useCurrentRun();
   const found = useQuery(findQuery(request));
-  const { probability: before = 0, experts = [] } = found.data?.found ?? {};
+  const { probability: before = 0, wish = 0, experts = [] } = found.data?.found ?? {};
   const prices = useQuery(pricesQuery(request, experts));
   if (found.error !== null) return <ErrorState error={found.error} onRetry={() => void found.refetch()} />;
   if (found.data === undefined)
@@ -176,14 +177,18 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
   return (
     <>
       <p role="status">
-        {texts.wanted || "no unwanted text"} follows with a probability of {percent(before)} %.{" "}
-        <Verdict rows={rows} {...texts} />
+        {texts.wanted || "no unwanted text"} follows with a probability of {percent(before)} %
+        {texts.wanted !== "" &&
+          texts.unwanted !== "" &&
+          `, ${texts.unwanted} with ${percent(before / Math.exp(wish))} %`}
+        . <Verdict rows={rows} {...texts} />
       </p>
       {rows.length > 0 && (
         <>
           <p className="ink2">
-            The best {rows.length} of {formatCount(searched)} experts for this one prompt: some raise it by chance, and
-            a label need not be about the text.
+            The best {rows.length} of {formatCount(searched)} experts for this one prompt.{" "}
+            {prices.data !== undefined && describeRandom(prices.data)} Try it after another prompt: a label need not be
+            about the text.
           </p>
           <Experts run={run} rows={rows} {...texts} />
         </>
@@ -200,23 +205,28 @@ interface ExpertsProps {
   readonly unwanted: string;
 }
 
+/** What the same search is worth with random experts in place of its own. */
+const describeRandom = (prices: readonly EditEffect[]) =>
+  `The largest effect of ${prices.reduce((sum, each) => sum + each.random_experts, 0)} random experts at these strengths: ${formatSigned(Math.max(...prices.map((each) => each.random_change)))} nats.`;
+
 /** Whether the experts work, at the cost of what. */
 function Verdict({ rows, wanted, unwanted }: ExpertsProps) {
   if (rows.length === 0) return "No expert makes it more probable.";
   const best = Math.max(...rows.map((row) => row.probability));
   const costly = rows.filter(({ price }) => price?.is_costly === true).length;
   const lower = wanted !== "" && unwanted !== "" ? rows.filter(({ alone }) => alone < 0).length : 0;
-  const ofThese = (count: number) => `${count === rows.length ? "All" : count} of these ${rows.length}`;
+  const ofThese = (count: number, one: string, many: string) =>
+    `${count === rows.length ? "All" : count} of these ${rows.length} ${count === 1 ? one : many}`;
   return (
     <>
       <b>
         {best < LIKELY &&
           `None of these experts works: the best one brings it to ${percent(best)} %, and below ${formatPercent(LIKELY, 0)} % the model hardly ever says it. `}
-        {lower > 0 && `${ofThese(lower)} make ${wanted} less probable, and ${unwanted} even less. `}
+        {lower > 0 && `${ofThese(lower, "makes", "make")} ${wanted} less probable, and ${unwanted} even less. `}
       </b>
       {costly > 0 && (
         <>
-          {ofThese(costly)} are <Term id="edit_price">costly to other text</Term>.
+          {ofThese(costly, "is", "are")} <Term id="edit_price">costly to other text</Term>.
         </>
       )}
     </>
