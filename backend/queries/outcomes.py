@@ -298,7 +298,7 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
         columns=tuple(
             Head(
                 key=name,
-                title=title,
+                title=title if title == name else title[0].upper() + title[1:],
                 detail=_counts([question.outcome(found[name]) for question, found in answers.items() if name in found]),
                 href=run_page(name) if name in runs else None,
             )

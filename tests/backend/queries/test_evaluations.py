@@ -255,7 +255,7 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
     assert re.match(r"first recovers [−\d.]+.% .*of the loss that mean-ablating the MLP costs\.$", recovered)
     assert table["axis"] == "row" and table["rows"][0]["key"] == "loss_recovered_mean"
     (questioned,) = section["tables"]
-    assert [column["title"] for column in questioned["columns"]] == ["batch topk MxD", "second"]
+    assert [column["title"] for column in questioned["columns"]] == ["Batch topk MxD", "second"]
     assert questioned["corner"] == "MxD minus …"
     for cell, other in zip(questioned["rows"][0]["cells"], ("batch", "second"), strict=True):
         paired = difference(seen, "first", other)

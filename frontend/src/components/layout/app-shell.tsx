@@ -103,9 +103,9 @@ function ShortcutsDialog({ isOpen, onOpenChange }: DialogState) {
           <ShortcutGroup key={where} where={where} />
         ))}
         <p className="dim">
-          Ctrl K or ⌘ K opens the same search as /, also while typing. “steer 46 +2” steers there. On tokens, the arrow
-          keys move between tokens and Enter locks one. On sliders, the arrow keys move by one step, with Shift by ten;
-          a double click resets to neutral.
+          Tour, tutorial and glossary are in the help menu at the top right. Ctrl K or ⌘ K opens the search, also while
+          typing. “steer 46 +2” steers there. On tokens, the arrow keys move between tokens and Enter locks one. On
+          sliders, the arrow keys move by one step, with Shift by ten; a double click resets to neutral.
         </p>
       </Dialog>
     </Overlay>

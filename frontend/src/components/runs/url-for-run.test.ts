@@ -6,8 +6,8 @@ const toB = (pathname: string, search: string, edits = "") => urlForRun({ pathna
 
 describe("the same view of another run", () => {
   it("keeps prompt, token and settings", () => {
-    expect(toB("/routing", "?run=a&prompt=One+day&lock=3.12&second=x&rank=largest&k=4")).toBe(
-      "/routing?run=b&prompt=One+day&lock=3&second=x&rank=largest",
+    expect(toB("/routing", "?run=a&prompt=One+day&lock=3.12&second=x&rank=rarest&k=4")).toBe(
+      "/routing?run=b&prompt=One+day&lock=3&second=x&rank=rarest",
     );
     expect(toB("/search", "?run=a&kind=passage&text=Monday&by=mass")).toBe(
       "/search?run=b&kind=passage&text=Monday&by=mass",

@@ -49,7 +49,7 @@ export const ROUTING_PARAMS = {
   layers: layersParam,
   /** Active experts per token; null for the run's own K. */
   k: numberParam(null, { min: 1 }),
-  rank: choiceParam(["specific", "summed", "largest"], "specific"),
+  rank: choiceParam(["specific", "summed", "largest", "often", "rarest"], "specific"),
   /** Hides experts above this density in percent. */
   density: numberParam(100, { min: 0, max: 100 }),
   /** Shows the start token. */

@@ -205,8 +205,8 @@ function HeatHead({ columns, window, ranking, locked, predicted }: HeatHeadProps
             </th>
           )}
         </Cells>
-        <th className="num sum" scope="col" aria-sort="descending">
-          {RANKINGS[ranking].header} ↓
+        <th className="num sum" scope="col" aria-sort={ranking === "rarest" ? "ascending" : "descending"}>
+          {RANKINGS[ranking].header} {ranking === "rarest" ? "↑" : "↓"}
         </th>
       </tr>
       <tr className="klr" aria-busy={predicted === undefined}>

@@ -74,10 +74,11 @@ describe("heat map columns", () => {
 });
 
 describe("heat map rows", () => {
-  it("are ranked by specificity, by sum, or by max activation", () => {
+  it("are ranked by sum, by max activation, or by rarity", () => {
     expect(order("specific")).toEqual([5, 3, 8]); // 8 has a larger score than 3, but is the second on its token
     expect(order("summed")).toEqual([5, 3, 8]);
     expect(order("largest")).toEqual([5, 3, 8]);
+    expect(order("rarest")).toEqual([8, 5, 3]);
   });
 
   it("that are shown include one of every token", () => {
@@ -120,6 +121,7 @@ describe("heat map rows", () => {
   it("break ties by sum, then by id", () => {
     const tied = heatColumns({ tokens: [token("a", [[4, 1], [2, 1]]), token("b", [[7, 1]]), token("c", [[7, 1]])] }, false); // prettier-ignore
     expect(heatRows(tied, {}, "largest").map((row) => row.expert)).toEqual([7, 2, 4]);
+    expect(heatRows(tied, {}, "rarest").map((row) => row.expert)).toEqual([7, 2, 4]);
   });
 
   it("have cells with rank", () => {
@@ -144,11 +146,16 @@ describe("heat map numbers", () => {
 });
 
 describe("the density filter", () => {
-  const rows = heatRows(columns, EXPERTS, "summed");
+  const rows = heatRows(columns, EXPERTS, "often");
 
   it("hides experts of higher density and keeps those of unknown density", () => {
     expect(filterByDensity(rows, 100)).toBe(rows);
     expect(filterByDensity(rows, 0).every((row) => row.info.density === null || row.info.density === 0)).toBe(true);
+  });
+
+  it("works with the ranking by frequency", () => {
+    const counts = rows.map((row) => row.cells.size);
+    expect(counts).toEqual(counts.toSorted((a, b) => b - a));
   });
 });
 

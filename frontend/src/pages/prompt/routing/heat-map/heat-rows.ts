@@ -4,7 +4,7 @@ import type { PredictedToken, RoutedExpert, RoutedExpertInfo, RoutedToken, Routi
 import { shownAutomatic } from "@/components/experts/expert-link";
 import type { FigureTable } from "@/components/plots/figure";
 import { axisLimit } from "@/lib/scales/colour-scale";
-import { formatFixed } from "@/lib/text/format";
+import { formatFixed, formatPercent } from "@/lib/text/format";
 import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
 
 export interface HeatCell {
@@ -99,6 +99,18 @@ export const RANKINGS = {
     header: "Max",
     text: ({ largest }, digits) => formatFixed(largest, digits),
     size: ({ largest }) => largest,
+  },
+  often: {
+    name: "Frequency",
+    header: "Tokens",
+    text: ({ cells }) => String(cells.size),
+    size: ({ cells }) => cells.size,
+  },
+  rarest: {
+    name: "Rarity",
+    header: "Density %",
+    text: ({ info: { density } }) => (density === null ? "" : formatPercent(density, 2)),
+    size: ({ info: { density } }) => -(density ?? Infinity),
   },
 } as const satisfies Readonly<Record<string, RankedBy>>;
 
