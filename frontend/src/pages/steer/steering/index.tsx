@@ -238,13 +238,8 @@ function useSteering(run: RunSummary, view: View) {
 /** What the page's views share. */
 export type SteeringPageState = ReturnType<typeof useSteering>;
 
-interface EmptyPromptProps {
-  readonly run: RunSummary;
-  readonly state: SteeringPageState;
-}
-
 /** What can be continued, while there is no prompt. */
-function EmptyPrompt({ run, state }: EmptyPromptProps) {
+function EmptyPrompt({ run, state }: { readonly run: RunSummary; readonly state: SteeringPageState }) {
   return (
     <div className="steering-empty">
       <EmptyState title={waitingFor(state, "Generate")}>

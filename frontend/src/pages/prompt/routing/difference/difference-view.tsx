@@ -74,23 +74,20 @@ function TableHead({ pairs, all }: Pick<TableProps, "pairs" | "all">) {
   return (
     <thead>
       <tr>
-        <th scope="col">
-          {pairs === null ? (
-            "Expert"
-          ) : (
-            <>
-              <Term id="differing_activation">Differing activation</Term> <span className="unit">%</span>
-            </>
-          )}
-        </th>
         {pairs === null ? (
           <>
+            <th scope="col">Expert</th>
             <th className="sum wide-only on-token">Strongest on</th>
             <th className="sum down">First text</th>
             <th className="sum up">Second text</th>
           </>
         ) : (
-          <PairHeads pairs={pairs} all={all} />
+          <>
+            <th scope="col">
+              <Term id="differing_activation">Differing activation</Term> <span className="unit">%</span>
+            </th>
+            <PairHeads pairs={pairs} all={all} />
+          </>
         )}
         <th scope="col" className="sum wide-only" title="Summed activation in the second text minus that in the first">
           Change
@@ -154,18 +151,11 @@ function DifferenceTable({ pairs, rows, all, end }: TableProps) {
   );
 }
 
-interface FindingProps {
-  readonly run: RunSummary;
-  readonly all: readonly DifferenceRow[];
-  /** Aligned tokens; null for whole texts. */
-  readonly pairs: readonly TokenPair[] | null;
-}
-
 /** Most changed words with a sentence. */
 const MAX_WORDS = 3;
 
 /** How much of the activation differs in a part, and the experts that each text activates more there. */
-function Part({ all, part }: Pick<FindingProps, "all"> & { readonly part: ReadonlySet<number> | null }) {
+function Part({ all, part }: Pick<TableProps, "all"> & { readonly part: ReadonlySet<number> | null }) {
   return (
     <>
       by <b>{formatPercent(differingShare(all, part), 0)} %</b> of the activation
@@ -184,7 +174,7 @@ function Part({ all, part }: Pick<FindingProps, "all"> & { readonly part: Readon
 }
 
 /** The finding: how many experts differ; how much, and which most, at each changed word and on the equal tokens after it. */
-function Finding({ run, all, pairs }: FindingProps) {
+function Finding({ run, all, pairs }: Pick<TableProps, "pairs" | "all"> & { readonly run: RunSummary }) {
   const every = pairs === null ? null : new Set(pairs.keys());
   const count = byScore(all, every).length;
   const { changed, equal } = placesOf(pairs ?? []);

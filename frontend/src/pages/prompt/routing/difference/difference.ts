@@ -29,10 +29,8 @@ const pairUnmatched = (a: readonly RoutedToken[], b: readonly RoutedToken[]) =>
 
 /** Pairs in the order of both texts, by their longest common subsequence, without start tokens. */
 export function alignRoutings<T extends Pick<RoutingResponse, "tokens">>(first: T, second: T): readonly TokenPair[] {
-  const [a, b] = [first, second].map(({ tokens }) => tokens.filter(({ start }) => !start)) as [
-    RoutedToken[],
-    RoutedToken[],
-  ];
+  const tokensOf = ({ tokens }: T) => tokens.filter(({ start }) => !start);
+  const [a, b] = [tokensOf(first), tokensOf(second)];
   const lengths = commonLengths(a, b);
   const pairs: TokenPair[] = [];
   let [i, j, doneA, doneB] = [0, 0, 0, 0];
@@ -80,9 +78,6 @@ export const changeAt = (row: DifferenceRow, part: Part, sign = 0): number =>
     .filter((change) => change * sign >= 0)
     .reduce((x, y) => (Math.abs(y) > Math.abs(x) ? y : x), 0);
 
-/** The size of a change times log₂(1 / density): common experts come last. */
-export const scoreOf = ({ info }: DifferenceRow, change: number): number => Math.abs(change) * rarityOf(info);
-
 /** One row per expert that is active in either text. */
 export function differenceRows(
   pairs: readonly TokenPair[],
@@ -107,13 +102,11 @@ export function differenceRows(
   });
 }
 
-/** The rows with a change in a part, in order of their scores. */
+/** The rows with a change in a part, by its size times log₂(1 / density): common experts come last. */
 export const byScore = (rows: readonly DifferenceRow[], part: Part, sign = 0) =>
   rows
-    .map((row) => {
-      const change = changeAt(row, part, sign);
-      return { row, change, score: scoreOf(row, change) };
-    })
+    .map((row) => ({ row, change: changeAt(row, part, sign) }))
+    .map(({ row, change }) => ({ row, change, score: Math.abs(change) * rarityOf(row.info) }))
     .filter(({ change }) => Math.abs(change) > ROUNDING_ERROR)
     .toSorted((x, y) => y.score - x.score || x.row.expert - y.row.expert);
 
