@@ -35,10 +35,10 @@ from mxd.trainer.analysis.results import (
     ExpertEffect,
     ExpertMap,
     ExpertWrites,
-    LabelTest,
     OutputDimension,
     SingularDirection,
     TokenEffect,
+    supported_words,
 )
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
@@ -122,7 +122,7 @@ def expert_writes(
 
     Args:
         units: 99th percentiles of the activations; 1 by default.
-        label: the user label, of which those words are tested that it says the expert promotes.
+        label: the user label, whose words are tested.
 
     Raises:
         UserError: the run was trained on another language model, or the architecture has no direct effects.
@@ -156,18 +156,15 @@ def expert_writes(
     (promoted,), (suppressed,) = _strongest(language_model, change_RV[:1])
     rises, falls = change_RV.amax(dim=1).tolist(), change_RV.amin(dim=1).tolist()
     compared = Controls.compare(rises, falls, controls, len(changes_RV))
-    claimed = {word: change_RV[:, token].tolist() for word, token in _claimed(language_model, label or "").items()}
-    return ExpertWrites(expert, len(changes_RV), promoted, suppressed, compared, LabelTest.of(claimed))
+    words = {word: change_RV[:, token].tolist() for word, token in _words_of(language_model, label or "").items()}
+    return ExpertWrites(expert, len(changes_RV), promoted, suppressed, compared, supported_words(words))
 
 
-def _claimed(language_model: LanguageModel, label: str) -> dict[str, int]:
-    """Words and signs that a label says the expert promotes, as in “Fires on digits; promotes %”, each with its token.
-    Those of several tokens are left out."""
-    claim = re.search(r"\b(?:promot|writ)\w*\W(.*)", label, re.IGNORECASE | re.DOTALL)
-    words = re.findall(r"[^\W\d_]+|[^\w\s,.;:“”‘’\"']", claim[1]) if claim else []
+def _words_of(language_model: LanguageModel, label: str) -> dict[str, int]:
+    """Words and signs of a label, each with its token. Those of several tokens are left out."""
     tokens: dict[str, int] = {}
-    for word in words:
-        for text in (f" {word}", word) if word not in ("and", "or") else ():
+    for word in re.findall(r"[^\W\d_]+|[^\w\s,.;:“”‘’\"']", label):
+        for text in (f" {word}", word):
             ids = language_model.tokenizer(text, add_special_tokens=False)["input_ids"]
             if len(ids) == 1:
                 tokens.setdefault(word, ids[0])

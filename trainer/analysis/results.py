@@ -237,28 +237,15 @@ class Controls(Documented):
         return cls(tuple(experts), needed, weaker, exceeded, fall_exceeded, rise, -fall, verdict, sentence)
 
 
-@dataclass(frozen=True)
-class LabelTest(Documented):
-    """The words that a label says an expert promotes, beside random experts in its place."""
-
-    supported: bool
-    """True if the log-probability of every word rises more than with 95 % of the random experts."""
-    sentence: str
-    """The comparison of each word."""
-
-    @classmethod
-    def of(cls, changes: Mapping[str, Sequence[float]]) -> Self | None:
-        """Compare the first change of each word with the others; None without words or random experts."""
-        tests = [(f"“{word}”", len(others), *stronger_than(own, others)) for word, (own, *others) in changes.items()]
-        if not any(count for _, count, *_ in tests):
-            return None
-        parts = [
-            f"{listed([word for word, *_ in some])} rise{'s' * (len(some) == 1)} more than with {only}"
-            f"{min(weaker for _, _, weaker, *_ in some)} of {some[0][1]} random experts"
-            for enough, only in ((True, ""), (False, "only "))
-            if (some := [test for test in tests if test[-1] is enough])
-        ]
-        return cls(all(test[-1] for test in tests), ", ".join(parts))
+def supported_words(changes: Mapping[str, Sequence[float]]) -> str | None:
+    """Return which words rise more with an expert, first, than with 95 % of the others; None if none does."""
+    tests = {word: stronger_than(own, others) for word, (own, *others) in changes.items()}
+    words = [f"“{word}”" for word, (_, _, is_supported) in tests.items() if is_supported]
+    if not words:
+        return None
+    fewest = min(weaker for weaker, _, is_supported in tests.values() if is_supported)
+    others = len(next(iter(changes.values()))) - 1
+    return f"{listed(words)} rise{'s' * (len(words) == 1)} more than with {fewest} of {others} random experts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +260,8 @@ class ExpertWrites(Documented):
     suppressed: tuple[TokenEffect, ...]
     """Most negative change first."""
     controls: Controls
-    label_test: LabelTest | None
-    """Test of the user label; None if it names no token that the expert promotes."""
+    supported_words: str | None
+    """Which words of the user label rise more than with random experts; None if none does."""
 
 
 @dataclass(frozen=True, slots=True)

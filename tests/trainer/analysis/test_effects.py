@@ -2,7 +2,6 @@
 
 import gc
 import math
-import re
 import weakref
 from collections.abc import Sequence
 from statistics import stdev
@@ -32,9 +31,9 @@ from mxd.trainer.analysis.results import (
     EditPrice,
     ExpertEffect,
     ExpertWrites,
-    LabelTest,
     OutputDimension,
     PriceOnText,
+    supported_words,
 )
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
@@ -160,27 +159,23 @@ def test_random_experts_take_the_place_of_the_expert(world: World) -> None:
     assert controls.exceeded == (effect.promoted[0].change > controls.rise)
 
 
-def test_words_that_a_label_says_are_promoted_are_compared_on_their_own(world: World) -> None:
+def test_words_of_a_label_are_compared_with_random_experts(world: World) -> None:
     run, language_model = run_of(world), world.language_model
     ids = prompt_ids(language_model, TEXT)
     effect = direct_effects(language_model, run, TEXT, 5)[0]
-    expert, label = effect.expert, "Fires on “o”; promotes “s” and xyz"
-    others = [each for each in range(40) if each != expert][:20]
+    others = [each for each in range(40) if each != effect.expert][:20]
+    word = next(token.text.strip() for token in effect.promoted if token.text.strip().isalpha())
 
-    def weaker(controls: Sequence[int]) -> int:
-        test = expert_writes(language_model, run, expert, [(ids, 5)], controls, label=label).label_test
-        found = re.fullmatch(
-            f"“s” rises more than with (?:only )?(\\d+) of {len(controls)} random experts", str(test and test.sentence)
-        )
-        assert found is not None
-        return int(found[1])
+    def supported(controls: Sequence[int], label: str) -> str | None:
+        writes = expert_writes(language_model, run, effect.expert, [(ids, 5)], controls, label=label)
+        return writes.supported_words
 
-    assert weaker(others) == sum(weaker([each]) for each in others)
-    assert expert_writes(language_model, run, expert, [(ids, 5)], others, label="Fires on “s”").label_test is None
-    assert LabelTest.of({"a": [1.0, *[0.5] * 20], "b": [1.0, *[0.5] * 19, 2.0], "c": [1.0, *[2.0] * 20]}) == LabelTest(
-        False,
-        "“a” and “b” rise more than with 19 of 20 random experts, “c” rises more than with only 0 of 20 random experts",
-    )
+    weaker = sum(supported([each], word) is not None for each in others)
+    sentence = f"“{word}” rises more than with {weaker} of 20 random experts"
+    assert supported(others, f"Fires on xyz; promotes “{word}”.") == (sentence if weaker >= 19 else None)
+    assert weaker > 10 and supported([], word) is None
+    changes = {"a": [1.0, *[0.5] * 20], "b": [1.0, *[0.5] * 19, 2.0], "c": [1.0, *[2.0] * 20]}
+    assert supported_words(changes) == "“a” and “b” rise more than with 19 of 20 random experts"
 
 
 @pytest.mark.parametrize(("weaker", "exceeded"), [(20, True), (19, True), (18, False), (0, False)])

@@ -51,7 +51,7 @@ const STEPS: readonly Step[] = [
   {
     page: "steering",
     title: "Steer a text",
-    text: "Add an expert to the tray, and move its slider: the text follows. **Side effects** is the price on other text, **Strength** suggests a value, **Sessions** has examples.",
+    text: "Add an expert to the tray, and move its slider: the text follows. **Measure side effects** gives the price on other text, **Strength** suggests a value, **Sessions** has examples.",
     marks: ".steering > :first-child",
   },
   {

@@ -154,8 +154,8 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
  */
 export function useWrites(run: string, { row: { expert, active_tokens: active }, ablation }: ExpertDetail) {
   const { data, error, refetch } = useQuery({ ...writesQuery(run, expert), enabled: active > 0 });
-  const { controls, label_test: test } = data ?? {};
-  return { writes: ablation ?? data ?? null, direct: data, controls, test, error, refetch };
+  const { controls, supported_words: words } = data ?? {};
+  return { writes: ablation ?? data ?? null, direct: data, controls, words, error, refetch };
 }
 
 /** What the tokens were measured on. */
@@ -186,7 +186,7 @@ const Also = ({ promoted }: Ablation) => (
 const largest = (tokens: readonly TokenEffect[] = []) => Math.max(0, ...tokens.map(({ change }) => Math.abs(change)));
 
 /** Of rises and falls: the largest, that of most random experts relative to it, and whether they mean something. */
-function sidesOf({ writes, direct, controls, test, error }: ReturnType<typeof useWrites>) {
+function sidesOf({ writes, direct, controls, words, error }: ReturnType<typeof useWrites>) {
   return (["promoted", "suppressed"] as const).map((side) => {
     const isUp = side === "promoted";
     const [own, computed] = [largest(writes?.[side]), largest(direct?.[side])];
@@ -196,7 +196,7 @@ function sidesOf({ writes, direct, controls, test, error }: ReturnType<typeof us
     // chance, whatever the size of the largest rise.
     return {
       ...{ side, own, factor: computed > 0 ? random / computed : 0 },
-      isMeaningful: isMore || (isUp && test?.supported === true),
+      isMeaningful: isMore || (isUp && words != null),
     };
   });
 }

@@ -248,14 +248,14 @@ const SUMMARY_TOKENS = 3;
 function LabelTrust({ run, detail }: ExpertHeadProps) {
   const { row, label_matches: matches, label_examples: examples } = detail;
   const { label, automatic } = row;
-  const { test, direct } = useWrites(run, detail);
+  const { words, direct } = useWrites(run, detail);
   if (label !== null)
     return (
       <li
-        data-trust={test == null ? "unknown" : test.supported ? "high" : "low"}
-        title={test == null ? undefined : describeSample(null, direct)}
+        data-trust={words == null ? "unknown" : "high"}
+        title={words == null ? undefined : describeSample(null, direct)}
       >
-        User label{test == null ? ", not tested" : `: ${test.sentence}`}
+        User label{words === undefined ? ", not tested" : `: ${words ?? "it names no promoted word"}`}
       </li>
     );
   if (automatic === null) return null;
