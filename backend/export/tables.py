@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, groupby, repeat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from mxd.backend.export import TableFormat
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.examples import described, stored_examples
 from mxd.backend.queries.experts import known, rows_of
@@ -320,9 +321,6 @@ def _activation(row: Row, example: Row) -> dict[str, Any]:
         "values": values,
         "qualifying_token_index": example["position"] - first,
     }
-
-
-TableFormat = Literal["json", "csv", "parquet", "neuronpedia", "site"]
 
 
 def export_run(

@@ -12,8 +12,9 @@ from mxd.api.loading import database_url, own_data_folder, resolve_medians
 from mxd.api.models import Edits, parse_edits, unchanged
 from mxd.api.training import open_like_training, progress_bar
 from mxd.backend.database.engine import opened, reading
+from mxd.backend.export import TableFormat
 from mxd.backend.export.bundles.pack import pack as pack_run
-from mxd.backend.export.tables import TableFormat, export_run
+from mxd.backend.export.tables import export_run
 from mxd.trainer.analysis.ablation import AblationResult, build_ablations
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck

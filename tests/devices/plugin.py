@@ -59,7 +59,7 @@ def runs(folder: Path) -> Path:
     """The runs ``one``, ``two`` (of the layers 1 and 2, both indexed) and ``seeded``, and texts to compare."""
     lines = (folder / "text.jsonl").read_text().splitlines()
     (folder / "other.jsonl").write_text("\n".join(line.replace("fox", "cow") for line in reversed(lines)))
-    labelled = [line.replace("{", f'{{"label": "{"fox" in line}", ', 1) for line in lines[:60]]
+    labelled = [line.replace("{", f'{{"label": "{"fox" in line}", ', 1) for line in lines[:40]]
     (folder / "labelled.jsonl").write_text("\n".join(labelled))
     for name, flags in {"one": "", "two": "--layer 2", "seeded": "--seed 1"}.items():
         train(name, flags)

@@ -11,7 +11,6 @@ from mxd.backend.cli.console import columns, task
 from mxd.trainer.config.layer import methods
 from mxd.trainer.config.training import PLACE, TextConfig, TrainConfig
 from mxd.trainer.experimental import ExperimentalTrainConfig, ProtectConfig
-from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 
 METHODS = methods("core", "experimental")
 LAB_FLAGS = replace(TRAIN_FLAGS, model=ExperimentalTrainConfig, types={"method": Literal[METHODS]})
@@ -87,6 +86,7 @@ class LabProtectCommand(ModelCommand):
 
         from mxd.trainer.data.sequences import sequences
         from mxd.trainer.experimental.protect import check_new_runs, protect, read_passages, write_outcome
+        from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 
         data = self.settings().data
         passages = read_passages(self.passages)

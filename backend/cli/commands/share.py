@@ -9,7 +9,7 @@ from pydantic import Field
 from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import task, write_output
 from mxd.backend.cli.parser import validate
-from mxd.backend.export.tables import TableFormat
+from mxd.backend.export import TableFormat
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.config.base import Config, RunName
 from mxd.trainer.errors import UserError

@@ -208,11 +208,16 @@ def test_bash_completes(tmp_path: Path, capsys: Capture) -> None:
         assert set(answered.stdout.split()) == offered
 
 
-def test_a_closed_pipe_prints_no_traceback(tmp_path: Path) -> None:
+def test_a_closed_pipe_prints_no_traceback_and_completion_loads_no_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     with installed("--completion", "bash", folder=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
-        assert process.stderr.read() == ""
+        imported = [line.rpartition("|")[::2] for line in process.stderr.read().splitlines()]
+        assert {start[:12] for start, _ in imported} == {"import time:"}
+        assert not {"torch", "transformers"} & {name.strip() for _, name in imported}
         assert process.wait() == 141
 
 
