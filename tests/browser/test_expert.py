@@ -108,7 +108,7 @@ def test_an_unlabelled_expert_is_measured_and_its_label_and_note_persist(page: P
         colour = "bar => getComputedStyle(bar).backgroundColor"
         bars = [writes.locator(f".{side} .bar-mark").first for side in ("up", "down")]
         assert len({bar.evaluate(colour) for bar in bars}) == 1, "no colour before the comparison"
-    expect(trust.first).to_have_text("User label: it names no promoted word")
+    expect(trust.first).to_have_text("User label, not tested on where it fires")
     expect(page.get_by_text("Not before code.")).to_be_visible()
     page.get_by_role("button", name="Edit label").click()
     expect(box).to_be_focused()

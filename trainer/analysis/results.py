@@ -228,7 +228,9 @@ class Controls(Documented):
         rise, fall = (sorted(others)[needed - 1] if others else 0.0 for _, *others in sizes)
         only, also = ("" if enough else "only " for enough in (exceeded, fall_exceeded))
         sides = [side for side, enough in (("rises", exceeded), ("falls", fall_exceeded)) if enough]
-        verdict = f"{listed(sides)} larger than random" if sides else "no larger than random"
+        verdict = (
+            f"{'only ' * (len(sides) == 1)}{listed(sides)} larger than random" if sides else "no larger than random"
+        )
         sentence = (
             f"On {examples} of its strongest examples, the largest rise ({signed(rises[0])}) exceeds that of "
             f"{only}{weaker} of {len(experts)} random experts, the largest fall ({signed(falls[0])}) that of "

@@ -266,7 +266,7 @@ def _flaw(baseline: Sequence[TokenEvent], steered: Sequence[TokenEvent], baselin
         found.append(f"perplexity × {ratio:.1f} of the baseline's (fluent up to × {MAX_PERPLEXITY_RATIO:g})")
     if repeated > MAX_REPEATED_SHARE:
         found.append(f"{repeated:.0%} of its sequences of {REPEATED} tokens are repetitions (baseline {usual:.0%})")
-    return f"Probably nonsense: {' and '.join(found)}." if found else ""
+    return f"Less fluent: {' and '.join(found)}." if found else ""
 
 
 @dataclass(frozen=True)

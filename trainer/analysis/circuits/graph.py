@@ -288,7 +288,7 @@ class Circuit(ShortRepr):
         return self.snapshot()._repr_html_()
 
 
-DEGREES = ((0.8, ""), (0.5, "mostly "), (0.25, "partly "))
+DEGREES = ((0.8, ""), (0.65, "mostly "), (0.25, "partly "))
 """Least share of what all experts add to the target, and the word before "sufficient" or "necessary"."""
 HELD = 0.9, 0.8
 ROUGHLY_HELD = 0.6, 0.65

@@ -397,7 +397,7 @@ def judged(
     ("verdict", "level", "said"),
     [
         (judged(0.95, 0.9), "good", "Sufficient, necessary. "),
-        (judged(0.5, 0.3), "good", "Mostly sufficient, partly necessary. "),
+        (judged(0.7, 0.3), "good", "Mostly sufficient, partly necessary. "),
         (judged(0.18, 0.1), "weak", "Not sufficient, not necessary. "),
         (judged(0.3, -0.04), "weak", "Partly sufficient, not necessary. "),
         (judged(0.9, 0.9, r=0.7), "weak", "Sufficient, necessary. "),
@@ -405,7 +405,7 @@ def judged(
         (judged(0.9, 0.9, r=0.5), "bad", "Sufficient, necessary. "),
         (judged(0.9, 0.9, r=None), "bad", "Sufficient, necessary. "),
         (judged(0.9, 0.9, value=0.1), "weak", "All 90 active experts change the logit by only +0.04: no shares. "),
-        (judged(0.58, 0.5, random=0.5), "weak", "Not sufficient, mostly necessary. "),
+        (judged(0.58, 0.7, random=0.5), "weak", "Not sufficient, mostly necessary. "),
         (judged(0.58, 0.5, random=0.5), "weak", "± 5), no more than random ones, and without them 50 % remains."),
         (
             judged(-0.27, -0.19),
@@ -413,13 +413,13 @@ def judged(
             "do not explain what all 90 add to the logit (+4.00): alone they lower the logit, ",
         ),
         (
-            judged(0.5, 0.375),
+            judged(0.7, 0.375),
             "good",
-            "mostly explain what all 90 add to the logit (+4.00): alone they carry 50 % of it",
+            "mostly explain what all 90 add to the logit (+4.00): alone they carry 70 % of it",
         ),
-        (judged(0.5, 0.375), "good", "(20 random ones 10 % ± 5), and without them 62 % remains."),
-        (judged(0.5, 0.375, r=0.7), "weak", "hold only roughly: r = 0.70, 100 % in the predicted direction. "),
-        (judged(0.5, 0.375), "good", "Replacement score 0.10: 10 % of the influence starts at tokens."),
+        (judged(0.7, 0.375), "good", "(20 random ones 10 % ± 5), and without them 62 % remains."),
+        (judged(0.7, 0.375, r=0.7), "weak", "hold only roughly: r = 0.70, 100 % in the predicted direction. "),
+        (judged(0.7, 0.375), "good", "Replacement score 0.10: 10 % of the influence starts at tokens."),
     ],
 )
 def test_the_words_of_a_verdict_follow_the_shares(verdict: CircuitVerdict, level: str, said: str) -> None:

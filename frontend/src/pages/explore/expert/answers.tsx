@@ -186,18 +186,13 @@ const Also = ({ promoted }: Ablation) => (
 const largest = (tokens: readonly TokenEffect[] = []) => Math.max(0, ...tokens.map(({ change }) => Math.abs(change)));
 
 /** Of rises and falls: the largest, that of most random experts relative to it, and whether they mean something. */
-function sidesOf({ writes, direct, controls, words, error }: ReturnType<typeof useWrites>) {
+function sidesOf({ writes, direct, controls, error }: ReturnType<typeof useWrites>) {
   return (["promoted", "suppressed"] as const).map((side) => {
     const isUp = side === "promoted";
     const [own, computed] = [largest(writes?.[side]), largest(direct?.[side])];
     const random = Math.abs((isUp ? controls?.rise : controls?.fall) ?? 0);
-    const isMore = (isUp ? controls?.exceeded : controls?.fall_exceeded) ?? error !== null;
-    // Both were compared on the strongest examples. Words of the label that rise more than with random experts are no
-    // chance, whatever the size of the largest rise.
-    return {
-      ...{ side, own, factor: computed > 0 ? random / computed : 0 },
-      isMeaningful: isMore || (isUp && words != null),
-    };
+    const isMeaningful = (isUp ? controls?.exceeded : controls?.fall_exceeded) ?? error !== null;
+    return { side, own, factor: computed > 0 ? random / computed : 0, isMeaningful };
   });
 }
 

@@ -251,11 +251,8 @@ function LabelTrust({ run, detail }: ExpertHeadProps) {
   const { words, direct } = useWrites(run, detail);
   if (label !== null)
     return (
-      <li
-        data-trust={words == null ? "unknown" : "high"}
-        title={words == null ? undefined : describeSample(null, direct)}
-      >
-        User label{words === undefined ? ", not tested" : `: ${words ?? "it names no promoted word"}`}
+      <li data-trust="unknown" title={words == null ? undefined : describeSample(null, direct)}>
+        User label, not tested on where it fires{words == null ? "" : `; ${words}`}
       </li>
     );
   if (automatic === null) return null;

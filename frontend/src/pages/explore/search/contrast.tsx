@@ -199,7 +199,7 @@ function NoResult({ work, onTry }: { readonly work: ContrastWork; readonly onTry
 }
 
 /** Enough to see what a result looks like. */
-const EXAMPLE_TOKENS = 4096;
+const EXAMPLE_TOKENS = 8192;
 
 function Explanation({ onTry }: { readonly onTry: (() => void) | null }) {
   return (

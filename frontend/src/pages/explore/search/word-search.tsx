@@ -54,7 +54,7 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
               <>
                 {hit.top_examples > 0 && (
                   <>
-                    <b>{formatFixed(hit.closeness, 1)}</b> {hit.matching_examples} of {hit.top_examples}{" "}
+                    <b>{formatFixed(hit.closeness, 2)}</b>, {hit.matching_examples} of {hit.top_examples}{" "}
                     <span className="narrow-only">top examples </span>{" "}
                   </>
                 )}

@@ -161,7 +161,7 @@ const isListed = ({ is_chat: isChat, edits }: SessionSummary, only: keyof typeof
     : only === "all" || (!isChat && edits.length === 1 && requestEdits(edits).every(hasStrength));
 
 /** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
-function useSavedSessions({ run, most = Infinity, only = "all" }: GalleryProps) {
+export function useSavedSessions({ run, most = Infinity, only = "all" }: GalleryProps) {
   const { runs } = useCurrentRun();
   const others = runs
     .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)

@@ -41,7 +41,7 @@ import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
 import type { SteeringPageState } from "./index";
 import { PromptHead, waitingFor } from "./prompt-head";
-import { Gallery } from "./sessions";
+import { Gallery, useSavedSessions } from "./sessions";
 import { paramsToPrompt, STEERING_PARAMS } from "./steering-params";
 import {
   describeSample,
@@ -121,15 +121,18 @@ function NoSweep({ run, state }: StrengthViewProps) {
   const title = state.edits.length === 0 ? first : waitingFor(state, "Measure");
   const [best] = useBestExperts(run.name, run.indexed_tokens !== null).experts;
   const prompt = state.draft.text || STEER_PROMPT;
+  const saved = { run, most: 6, only: "sweeps" } as const;
+  const hasSaved = useSavedSessions(saved)?.length !== 0;
   return (
     <div className="steering-empty">
       <EmptyState title={hasAblated ? "Ablated experts have no strength" : title}>
         <p>
           {hasAblated ? "Scale, add or set an expert instead. " : ""}
           Then the prompt is continued at several strengths, beside a random expert. The smallest strength that makes
-          the expert’s tokens clearly more probable is suggested, and its side effects can be measured.
+          the expert’s tokens clearly more probable and leaves the text fluent is suggested, and its side effects can be
+          measured.
         </p>
-        {state.edits.length === 0 && best !== undefined && (
+        {state.edits.length === 0 && best !== undefined && !hasSaved && (
           <LinkButton
             icon="chart"
             to={pageLinks(run.name).page("strength", { prompt, edits: formatEdits([newEdit(best.expert)]) })}
@@ -138,7 +141,7 @@ function NoSweep({ run, state }: StrengthViewProps) {
           </LinkButton>
         )}
       </EmptyState>
-      <Gallery run={run} most={6} only="sweeps" />
+      <Gallery {...saved} />
     </div>
   );
 }

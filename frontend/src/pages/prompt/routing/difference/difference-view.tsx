@@ -78,8 +78,8 @@ function TableHead({ pairs, all }: Pick<TableProps, "pairs" | "all">) {
           <>
             <th scope="col">Expert</th>
             <th className="sum wide-only on-token">Strongest on</th>
-            <th className="sum down">First text</th>
-            <th className="sum up">Second text</th>
+            <th className="sum down">First text, sum</th>
+            <th className="sum up">Second text, sum</th>
           </>
         ) : (
           <>
@@ -151,6 +151,12 @@ function DifferenceTable({ pairs, rows, all, end }: TableProps) {
   );
 }
 
+interface FindingProps extends Pick<TableProps, "pairs" | "all"> {
+  readonly run: RunSummary;
+  /** Tokens of both texts. */
+  readonly lengths: readonly number[];
+}
+
 /** Most changed words with a sentence. */
 const MAX_WORDS = 3;
 
@@ -174,7 +180,7 @@ function Part({ all, part }: Pick<TableProps, "all"> & { readonly part: Readonly
 }
 
 /** The finding: how many experts differ; how much, and which most, at each changed word and on the equal tokens after it. */
-function Finding({ run, all, pairs }: Pick<TableProps, "pairs" | "all"> & { readonly run: RunSummary }) {
+function Finding({ run, all, pairs, lengths }: FindingProps) {
   const every = pairs === null ? null : new Set(pairs.keys());
   const count = byScore(all, every).length;
   const { changed, equal } = placesOf(pairs ?? []);
@@ -188,11 +194,8 @@ function Finding({ run, all, pairs }: Pick<TableProps, "pairs" | "all"> & { read
         </b>{" "}
         {count === 0 && "Both texts activate the same experts equally strongly."}
         {shown.length < changed.length && `The ${MAX_WORDS} largest of ${changed.length} changes:`}
-        {pairs === null && count > 0 && (
-          <>
-            The texts differ <Part all={all} part={null} />
-          </>
-        )}
+        {pairs === null && count > 0 && `Summed over ${lengths.join(" and ")} tokens, the texts differ `}
+        {pairs === null && count > 0 && <Part all={all} part={null} />}
       </p>
       {count > 0 &&
         shown.map(({ part, a, b }) => (
@@ -203,7 +206,7 @@ function Finding({ run, all, pairs }: Pick<TableProps, "pairs" | "all"> & { read
         ))}
       {count > 0 && equal.size > 0 && (
         <p>
-          The {formatPlural(equal.size, "equal token")} after that {equal.size === 1 ? "differs" : "differ"}{" "}
+          {equal.size === 1 ? "The equal token after that differs" : `The ${equal.size} equal tokens after that differ`}{" "}
           <Part all={all} part={equal} />
         </p>
       )}
@@ -243,6 +246,7 @@ function useDifference({ first, second, params: { align } }: DifferenceViewProps
 export function DifferenceView(props: DifferenceViewProps) {
   const { run, params, setParams } = props;
   const { all, rows, end, pairs, aligned } = useDifference(props);
+  const lengths = (["a", "b"] as const).map((side) => pairs.filter((pair) => pair[side] !== null).length);
   const shown = rows.slice(0, params.rows);
   useShare(run.name, () => ({
     kind: "difference",
@@ -253,7 +257,7 @@ export function DifferenceView(props: DifferenceViewProps) {
   }));
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Finding run={run} all={all} pairs={aligned} />
+      <Finding run={run} all={all} pairs={aligned} lengths={lengths} />
       <div className="row pane-h">
         <RampLegend
           kind="diverging"

@@ -217,8 +217,10 @@ function Raised({
   const median = formatFixed(sizes[Math.floor(sizes.length / 2)] ?? 0);
   return (
     <>
-      Next token <TokenChip text={next.text} />: <b>{formatShare(next.original, 1)} %</b>, with{" "}
-      {formatPlural(layers.length, "layer")} spliced in <b>{formatShare(next.replaced, 1)} %</b>.{" "}
+      <span className="block">
+        Next token <TokenChip text={next.text} />: <b>{formatShare(next.original, 1)} %</b>, with{" "}
+        {formatPlural(layers.length, "layer")} spliced in <b>{formatShare(next.replaced, 1)} %</b>.
+      </span>
       {ends.length > 0 && "Largest effects on its logit "}
       {!isNamed && named.length > 0 && (
         <>

@@ -187,8 +187,8 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
         <>
           <p className="ink2">
             The best {rows.length} of {formatCount(searched)} experts for this one prompt.{" "}
-            {prices.data !== undefined && describeRandom(prices.data)} Try it after another prompt: a label need not be
-            about the text.
+            {prices.data !== undefined && describeRandom(prices.data)} Their labels may have nothing to do with the
+            text: check with another prompt.
           </p>
           <Experts run={run} rows={rows} {...texts} />
         </>
