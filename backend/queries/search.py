@@ -242,7 +242,7 @@ def best_first(hit: SearchHit) -> tuple[float, ...]:
     is_users = hit.is_named and hit.label is not None
     by_name = hit.matched != "id", not is_users, not hit.is_named
     ties = not is_clear, -hit.closeness, -(hit.token_share or 0.0), hit.layer
-    return *by_name, -round(hit.closeness, 1), hit.matched == "example", *ties
+    return *by_name, -round(hit.closeness, 2), hit.matched == "example", *ties
 
 
 def _direct_hits(

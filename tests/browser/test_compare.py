@@ -48,8 +48,8 @@ def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     assert heads[1].split()[:2] == ["girl", "boy"]  # nothing before the first token that differs can differ
     expect(difference(page)).to_contain_text("The first 2 tokens are the same in both")
     page.get_by_role("radio", name="Whole texts").click()
-    expect(table.get_by_role("columnheader").nth(2)).to_have_text("First text")  # the table follows the choice
-    assert table.get_by_role("columnheader").all_inner_texts()[2:5] == ["First text", "Second text", "Change"]
+    expect(table.get_by_role("columnheader").nth(2)).to_have_text("First text, sum")  # the table follows the choice
+    assert table.get_by_role("columnheader").all_inner_texts()[2:5] == ["First text, sum", "Second text, sum", "Change"]
     changes = table.get_by_role("row").nth(1).get_by_role("cell").nth(-2)
     expect(changes).to_have_text(re.compile(r"^[+−]\d"))
     page.reload()

@@ -181,7 +181,7 @@ def test_the_layers_are_ranked_together() -> None:
         hit(13, "label", 0, automatic=label(clear, True), is_named=True),
         hit(15, "related", 5, automatic=label(weak, False), closeness=0.6),
         hit(14, "related", 8, automatic=label(clear, True), closeness=0.28),
-        hit(10, "related", 8, automatic=label(weak, False), closeness=0.32),
+        hit(10, "related", 8, automatic=label(weak, False), closeness=0.28),
         hit(16, "token", 3, token_share=0.2),
         hit(19, "token", 3, token_share=0.5),
         hit(17, "label", 2, automatic=label(weak, False), relation=0.1),
