@@ -263,7 +263,7 @@ class ExpertWrites(Documented):
     """Most negative change first."""
     controls: Controls
     supported_words: str | None
-    """Which words of the user label rise more than with random experts; None if none does."""
+    """Words of the user label that rise more than with random experts, in a sentence; None if none does."""
 
 
 @dataclass(frozen=True, slots=True)
