@@ -28,8 +28,8 @@ from mxd.backend.database.annotations import SessionRecord, sessions_of
 from mxd.backend.database.engine import reading
 from mxd.backend.inference.service import CompletionConfig, cancel_on_disconnect
 from mxd.backend.queries.runs import aware
-from mxd.backend.schemas import openai as bodies
 from mxd.backend.schemas.base import json_response
+from mxd.backend.schemas.openai import DEFAULT_TOKENS, ChatCompletionRequest, StreamOptions, TextCompletionRequest
 from mxd.backend.schemas.steering import SteeringRequest
 from mxd.trainer.config.steering import Sampling
 from mxd.trainer.errors import UserError
@@ -150,7 +150,7 @@ SAMPLED = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
 STEERED = ("edits", "mode", "scope", "k")
 
 
-CompletionRequest = bodies.ChatCompletionRequest | bodies.TextCompletionRequest
+CompletionRequest = ChatCompletionRequest | TextCompletionRequest
 
 
 class ModelNotFoundError(errors.RunNotFoundError, code="model_not_found"):
@@ -181,7 +181,7 @@ def steering_request(session: Session, request: CompletionRequest, chance: Rando
     named = {name: value for name, value in sampled.items() if value is not None}
     sampling = defaults.sampling.model_dump() | named
     settings = {**defaults.model_dump(exclude={"sampling", "prompt", "turns", "positions"}), **given}
-    if isinstance(request, bodies.TextCompletionRequest):
+    if isinstance(request, TextCompletionRequest):
         settings["prompt"] = request.prompt if isinstance(request.prompt, str) else request.prompt[0]
     else:
         roles = (("system" if one.role == "developer" else one.role, one.text) for one in request.messages)
@@ -193,7 +193,7 @@ def _model(session: Session, name: str, chance: Random) -> tuple[str, SteeringRe
     """Return the run of a model and the defaults of its requests. Of sessions with one name, the newest counts."""
     if session.scalar(select(RunRecord.id).where(RunRecord.name == name)) is not None:
         seed = chance.randrange(2**53)
-        sampling = Sampling(temperature=1, top_p=1, repetition_penalty=1, max_tokens=bodies.DEFAULT_TOKENS, seed=seed)
+        sampling = Sampling(temperature=1, top_p=1, repetition_penalty=1, max_tokens=DEFAULT_TOKENS, seed=seed)
         return name, SteeringRequest(sampling=sampling)
     named = select(SessionRecord).where(SessionRecord.name == name).order_by(SessionRecord.saved_at.desc())
     record = session.get(SessionRecord, name) or session.scalars(named).first()
@@ -236,13 +236,13 @@ def openai_model(model: str, services: ServicesDep) -> dict[str, Any]:
 
 
 @router.post("/chat/completions", response_class=Response, responses=ANSWERS)
-async def openai_chat(request: bodies.ChatCompletionRequest, services: ServicesDep, http: Request) -> Response:
+async def openai_chat(request: ChatCompletionRequest, services: ServicesDep, http: Request) -> Response:
     """Continue a chat with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
     return await _completed(services, request, http, "chatcmpl")
 
 
 @router.post("/completions", response_class=Response, responses=ANSWERS)
-async def openai_completion(request: bodies.TextCompletionRequest, services: ServicesDep, http: Request) -> Response:
+async def openai_completion(request: TextCompletionRequest, services: ServicesDep, http: Request) -> Response:
     """Continue a text with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
     return await _completed(services, request, http, "cmpl")
 
@@ -255,7 +255,7 @@ async def _completed(services: Services, request: CompletionRequest, http: Reque
     run, steering = await asyncio.to_thread(resolved)
     config, units = await prepared(services, run, steering, CompletionConfig)
     samples = config.sampling.samples
-    is_chat = isinstance(request, bodies.ChatCompletionRequest)
+    is_chat = isinstance(request, ChatCompletionRequest)
     kind = "chat.completion" + ".chunk" * bool(request.stream) if is_chat else "text_completion"
     head = {"id": f"{prefix}-{uuid4().hex}", "object": kind, "created": int(time.time()), "model": request.model}
     texts = TextPieces(config.sampling.stop, samples)
@@ -279,7 +279,7 @@ async def _completed(services: Services, request: CompletionRequest, http: Reque
             yield [("", answer([piece])) for piece in beginning]
             async for together in steps:
                 yield [("", answer([piece])) for piece in together]
-            if (request.stream_options or bodies.StreamOptions()).include_usage:
+            if (request.stream_options or StreamOptions()).include_usage:
                 yield [("", answer([], texts.usage))]
             yield [DONE]
         finally:
@@ -290,7 +290,7 @@ async def _completed(services: Services, request: CompletionRequest, http: Reque
 
 def _content(request: CompletionRequest, text: str, role: str | None) -> dict[str, Any]:
     """Return a text as an endpoint writes it. ``role``: that of the author, in the first chunk of a chat."""
-    if isinstance(request, bodies.TextCompletionRequest):
+    if isinstance(request, TextCompletionRequest):
         return {"text": text}
     if request.stream:
         return {"delta": {"role": role, "content": text if text or role else None}}

@@ -20,8 +20,25 @@ from mxd.backend.queries.contrasts import read_kinds
 from mxd.backend.queries.experts import known, most_promoted
 from mxd.backend.queries.runs import find_run, options_of
 from mxd.backend.queries.search import passage_result
-from mxd.backend.schemas import routing as bodies
 from mxd.backend.schemas.base import json_response
+from mxd.backend.schemas.routing import (
+    CircuitCheckedEvent,
+    CircuitCheckRequest,
+    CircuitDoneEvent,
+    CircuitEffectsRequest,
+    CircuitExpert,
+    CircuitRequest,
+    CircuitResponse,
+    EffectsRequest,
+    EffectsResponse,
+    JointRequest,
+    PassageRequest,
+    PassageResult,
+    PromptText,
+    RoutedExpertInfo,
+    RoutingResponse,
+    RunOptions,
+)
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
 from mxd.trainer.analysis.results import ExpertEffect
 from mxd.trainer.config.analysis import CircuitConfig
@@ -37,7 +54,7 @@ def run_options(
     run: RunName,
     services: ServicesDep,
     kinds: Annotated[bool, Query(description="Also read the run's text for the kinds of its documents.")] = False,
-) -> bodies.RunOptions:
+) -> RunOptions:
     """Runs that can be combined with this one, whether chat turns are supported, and kinds of documents.
 
     The kinds are those of the run's indexed text, for a contrast of two of them.
@@ -49,8 +66,8 @@ def run_options(
         return options.model_copy(update={"kinds": read_kinds(session, record, services.settings.data)})
 
 
-@router.post("/runs/{run}/routing", response_model=bodies.RoutingResponse)
-async def route(run: RunName, request: bodies.JointRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/runs/{run}/routing", response_model=RoutingResponse)
+async def route(run: RunName, request: JointRequest, services: ServicesDep, http: Request) -> Response:
     """Active experts on each token of a text, of one run or of several layers in one forward pass.
 
     Cancelled when the client closes the connection before its turn.
@@ -77,7 +94,7 @@ def route_text(context: JobContext, text: str, k: int | None = None) -> tuple[tu
 
 
 @router.post("/runs/{run}/routing/predictions", response_model=Predictions)
-async def predictions(run: RunName, request: bodies.JointRequest, services: ServicesDep, http: Request) -> Response:
+async def predictions(run: RunName, request: JointRequest, services: ServicesDep, http: Request) -> Response:
     """Next-token distributions at each token of a text, with the original MLP and with the layer in its place."""
 
     def predicted(context: JobContext, text: str) -> Predictions:
@@ -90,7 +107,7 @@ async def predictions(run: RunName, request: bodies.JointRequest, services: Serv
 
 
 async def computed_on(
-    services: Services, runs: Sequence[str], request: bodies.PromptText, http: Request, job: Any, *args: Any
+    services: Services, runs: Sequence[str], request: PromptText, http: Request, job: Any, *args: Any
 ) -> Any:
     """Run a job on a prompt, once every run is known."""
     await asyncio.to_thread(find_runs, services, runs)
@@ -100,9 +117,7 @@ async def computed_on(
 
 
 @router.post("/runs/{run}/routing/effects")
-async def effects(
-    run: RunName, request: bodies.EffectsRequest, services: ServicesDep, http: Request
-) -> bodies.EffectsResponse:
+async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, http: Request) -> EffectsResponse:
     """Direct effect of each active expert on a token on the next-token prediction."""
 
     def measured(context: JobContext, text: str) -> tuple[ExpertEffect, ...]:
@@ -112,13 +127,11 @@ async def effects(
         return direct_effects(context.language_model, context.runs[0], ids, request.position, request.k)
 
     experts = await computed_on(services, [run], request, http, measured)
-    return bodies.EffectsResponse(run=run, position=request.position, experts=experts)
+    return EffectsResponse(run=run, position=request.position, experts=experts)
 
 
-@router.post("/runs/{run}/search/passage", response_model=bodies.PassageResult)
-async def search_passage(
-    run: RunName, request: bodies.PassageRequest, services: ServicesDep, http: Request
-) -> Response:
+@router.post("/runs/{run}/search/passage", response_model=PassageResult)
+async def search_passage(run: RunName, request: PassageRequest, services: ServicesDep, http: Request) -> Response:
     """Experts that fire on a passage, or on one of its tokens."""
     (routing,), _ = await computed_on(services, [run], request, http, route_text)
     vocabulary = await asyncio.to_thread(lambda: services.runs.run(run).vocabulary)
@@ -132,7 +145,7 @@ def find_runs(services: Services, names: Sequence[str]) -> None:
             find_run(session, name)
 
 
-def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, bodies.RoutedExpertInfo]:
+def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:
     """Return labels and, if there is an index, densities and top tokens of experts."""
     vocabulary = services.runs.run(run).vocabulary
     with services.reading(run) as (session, record):
@@ -141,7 +154,7 @@ def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, b
     for expert in sorted(experts):
         statistics = records.get(expert)
         top_tokens = statistics.top_tokens[:TOP_TOKENS] if statistics else []
-        result[expert] = bodies.RoutedExpertInfo(
+        result[expert] = RoutedExpertInfo(
             **labels[expert],
             density=statistics.density if statistics else None,
             max_activation=statistics.max_activation if statistics else None,
@@ -150,17 +163,17 @@ def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, b
     return result
 
 
-@router.post("/circuits", response_model=bodies.CircuitResponse)
-async def trace_circuit(request: bodies.CircuitRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/circuits", response_model=CircuitResponse)
+async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Request) -> Response:
     """Experts of a prompt with the largest predicted effects on a target, and their effects on one another.
 
     A client that accepts ``text/event-stream`` receives events: ``progress``, then ``done`` with this ``result``, or
     ``error``. Cancelled when the client closes the connection.
     """
 
-    def done(graph: Circuit) -> bodies.CircuitDoneEvent:
-        found = bodies.CircuitResponse(graph=graph, experts=circuit_experts(services, graph))
-        return bodies.CircuitDoneEvent(result=found)
+    def done(graph: Circuit) -> CircuitDoneEvent:
+        found = CircuitResponse(graph=graph, experts=circuit_experts(services, graph))
+        return CircuitDoneEvent(result=found)
 
     def traced(context: JobContext, config: CircuitConfig) -> Circuit:
         from mxd.trainer.analysis.circuits.tracing import trace
@@ -172,14 +185,14 @@ async def trace_circuit(request: bodies.CircuitRequest, services: ServicesDep, h
 
 
 @router.post("/circuits/check", response_model=CircuitCheck)
-async def check_circuit(request: bodies.CircuitCheckRequest, services: ServicesDep, http: Request) -> Response:
+async def check_circuit(request: CircuitCheckRequest, services: ServicesDep, http: Request) -> Response:
     """Measure every effect that a circuit predicts, what its experts do together, and what remains without all others.
 
     Events and cancellation as of a trace.
     """
 
-    def done(found: CircuitCheck) -> bodies.CircuitCheckedEvent:
-        return bodies.CircuitCheckedEvent(result=found)
+    def done(found: CircuitCheck) -> CircuitCheckedEvent:
+        return CircuitCheckedEvent(result=found)
 
     def checked(context: JobContext, config: CircuitConfig) -> CircuitCheck:
         from mxd.trainer.analysis.circuits.checking import check
@@ -193,9 +206,9 @@ async def check_circuit(request: bodies.CircuitCheckRequest, services: ServicesD
 async def _circuit_answer(
     http: Request,
     services: Services,
-    request: bodies.CircuitRequest,
+    request: CircuitRequest,
     job: Callable[[JobContext, CircuitConfig], Any],
-    done: Callable[[Any], bodies.CircuitDoneEvent | bodies.CircuitCheckedEvent],
+    done: Callable[[Any], CircuitDoneEvent | CircuitCheckedEvent],
 ) -> Response:
     """Answer with the result of ``done``, or stream the progress and then ``done``, if the client accepts events."""
     config, runs, live = await circuit_config(services, request), request.runs, services.inference
@@ -207,7 +220,7 @@ async def _circuit_answer(
 
 
 @router.post("/circuits/effects", response_model=tuple[GroupEffect, ...])
-async def circuit_effects(request: bodies.CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
+async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
     """Measured changes of the target, and of the experts that are read, when each group of experts is ablated."""
     *groups, read, controls = (
         [ExpertAtToken(node.run, node.position, node.expert) for node in group]
@@ -224,7 +237,7 @@ async def circuit_effects(request: bodies.CircuitEffectsRequest, services: Servi
     return json_response(await cancel_on_disconnect(http, services.inference.submit(request.runs, ablated)))
 
 
-def expert_name(info: bodies.RoutedExpertInfo) -> str | None:
+def expert_name(info: RoutedExpertInfo) -> str | None:
     """Name of an expert in a file, which says nothing else of it."""
     from mxd.trainer.analysis.labelling.rules import quoted
 
@@ -232,14 +245,14 @@ def expert_name(info: bodies.RoutedExpertInfo) -> str | None:
     return info.label or automatic or (f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None)
 
 
-async def circuit_config(services: Services, request: bodies.CircuitRequest) -> CircuitConfig:
+async def circuit_config(services: Services, request: CircuitRequest) -> CircuitConfig:
     """Resolve the settings once every run is known."""
     await asyncio.to_thread(find_runs, services, request.runs)
     prompt = await services.chats.text(request.runs[0], request.text, request.turns)
     return CircuitConfig(prompt=prompt, **request.model_dump(include={"target", "position", "errors", "nodes"}))
 
 
-def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, bodies.CircuitExpert]]:
+def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, CircuitExpert]]:
     experts: dict[str, set[int]] = {run: set() for run in graph.runs}
     for at in graph.experts:
         experts[at.run].add(at.expert)
@@ -248,7 +261,7 @@ def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, b
         with services.reading(run) as (session, record):
             promoted = most_promoted(session, record, shown, services.runs.run(run).vocabulary)
         result[run] = {
-            expert: bodies.CircuitExpert(**dict(info), promoted=promoted.get(expert))
+            expert: CircuitExpert(**dict(info), promoted=promoted.get(expert))
             for expert, info in expert_infos(services, run, shown).items()
         }
     return result

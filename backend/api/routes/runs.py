@@ -12,12 +12,17 @@ from mxd.backend.api.event_stream import Event, Events, EventStream, stream_prog
 from mxd.backend.database.engine import reading
 from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.inference.service import JobContext, in_steps
-from mxd.backend.queries import runs as queries
 from mxd.backend.queries.contrasts import contrast_result, read_texts
 from mxd.backend.queries.report import run_report
-from mxd.backend.queries.runs import find_index, find_run
-from mxd.backend.schemas import comparison as bodies
+from mxd.backend.queries.runs import find_index, find_run, last_step, list_runs, metrics_after, run_detail, status_of
 from mxd.backend.schemas.base import json_response
+from mxd.backend.schemas.comparison import (
+    WITH_EXAMPLES,
+    ContrastDoneEvent,
+    ContrastEvent,
+    ContrastRequest,
+    RunComparison,
+)
 from mxd.backend.schemas.runs import MetricPoint, Report, RunDetail, RunList, RunStatus, StatusChange
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config.analysis import ContrastConfig
@@ -34,14 +39,14 @@ measurements = APIRouter(tags=["evaluations"])
 def runs(services: ServicesDep) -> RunList:
     """All runs, newest first."""
     with reading(services.database) as session:
-        return queries.list_runs(session, services.runs.is_training)
+        return list_runs(session, services.runs.is_training)
 
 
 @router.get("/runs/{run}")
 def run(run: RunName, services: ServicesDep) -> RunDetail:
     """One run with its settings and all its metrics."""
     with services.reading(run) as (session, record):
-        return queries.run_detail(session, record, services.runs.is_training)
+        return run_detail(session, record, services.runs.is_training)
 
 
 @router.get("/runs/{run}/events", **streams(MetricPoint | StatusChange))
@@ -63,10 +68,10 @@ State = tuple[RunStatus, list[MetricPoint], int]
 def look(services: Services, run: str, after: int | None) -> State:
     """Return the state of a run since a step (None: no metrics)."""
     with services.reading(run) as (session, record):
-        status = queries.status_of(record, services.runs.is_training)
+        status = status_of(record, services.runs.is_training)
         if after is None:
-            return status, [], queries.last_step(session, record)
-        metrics = list(map(MetricPoint.of, queries.metrics_after(session, record, after)))
+            return status, [], last_step(session, record)
+        metrics = list(map(MetricPoint.of, metrics_after(session, record, after)))
         return status, metrics, metrics[-1].step if metrics else after
 
 
@@ -95,7 +100,7 @@ def report(run: RunName, services: ServicesDep) -> Report:
 OtherName = Annotated[str, Path(max_length=200, description="Name of the run to compare with.")]
 
 
-@measurements.get("/runs/{run}/comparison/{other}", response_model=bodies.RunComparison)
+@measurements.get("/runs/{run}/comparison/{other}", response_model=RunComparison)
 def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Response:
     """The densest experts of a run, each with the most similar expert of another run, and the similarity by chance."""
     with reading(services.database) as session:
@@ -114,22 +119,22 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
         return json_response(run_comparison(session, one, two, matches, vocabularies))
 
 
-@measurements.post("/runs/{run}/contrast", **streams(bodies.ContrastEvent))
-async def contrast(run: RunName, request: bodies.ContrastRequest, services: ServicesDep) -> EventStream:
+@measurements.post("/runs/{run}/contrast", **streams(ContrastEvent))
+async def contrast(run: RunName, request: ContrastRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` after each step, then ``done`` with the experts, or ``error``.
 
     Closing the connection cancels. Nothing is stored.
     """
 
-    def done(counted: Callable[[], Contrast]) -> bodies.ContrastDoneEvent:
+    def done(counted: Callable[[], Contrast]) -> ContrastDoneEvent:
         vocabulary = services.runs.run(run).vocabulary
         result = counted()
         with services.reading(run) as (session, record):
             found = contrast_result(session, record, result, request, vocabulary)
-        return bodies.ContrastDoneEvent(result=found)
+        return ContrastDoneEvent(result=found)
 
     settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
-    config = ContrastConfig(**settings, shown=min(request.limit, bodies.WITH_EXAMPLES))
+    config = ContrastConfig(**settings, shown=min(request.limit, WITH_EXAMPLES))
     texts = await services.read(run, read_texts, services.settings.data, request)
     steps = in_steps(services.inference, [run], 1, contrast_steps, texts, config)
     return await stream_progress(steps, done)

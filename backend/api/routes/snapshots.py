@@ -22,10 +22,18 @@ from mxd.backend.database.engine import reading
 from mxd.backend.export.attribution_graph import attribution_graph
 from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
 from mxd.backend.inference.service import cancel_on_disconnect
-from mxd.backend.queries import experts as queries
+from mxd.backend.queries.experts import find_expert
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import steering as bodies
 from mxd.backend.schemas.base import json_response
+from mxd.backend.schemas.steering import (
+    CircuitSnapshot,
+    ExpertSnapshot,
+    GridSnapshot,
+    RoutingSnapshot,
+    SnapshotFiles,
+    SnapshotRequest,
+    SteeringSnapshot,
+)
 from mxd.trainer.config.steering import SteeringConfig
 from mxd.trainer.inference.results import steering_facts, steering_snapshot
 from mxd.trainer.utils.snapshot import Grid, Origin, Snapshot, Token, activation_shade, change_shade
@@ -36,27 +44,25 @@ EXAMPLES = 12
 """Examples of an expert in a snapshot."""
 
 
-@router.post("/runs/{run}/snapshot", response_model=bodies.SnapshotFiles)
-async def snapshot(run: RunName, request: bodies.SnapshotRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/runs/{run}/snapshot", response_model=SnapshotFiles)
+async def snapshot(run: RunName, request: SnapshotRequest, services: ServicesDep, http: Request) -> Response:
     """An expert, a heat map, generated texts or a circuit as a self-contained HTML page and as Markdown.
 
     A circuit also has the attribution graph format of Neuronpedia and circuit-tracer.
     """
     await asyncio.to_thread(find_runs, services, [run])
     graph = None
-    if isinstance(request, bodies.ExpertSnapshot):
+    if isinstance(request, ExpertSnapshot):
         made = await asyncio.to_thread(_expert, services, run, request)
-    elif isinstance(request, bodies.RoutingSnapshot):
+    elif isinstance(request, RoutingSnapshot):
         made = await _routing(services, run, request, http)
-    elif isinstance(request, bodies.GridSnapshot):
+    elif isinstance(request, GridSnapshot):
         made = await asyncio.to_thread(_grid, services, run, request)
-    elif isinstance(request, bodies.SteeringSnapshot):
+    elif isinstance(request, SteeringSnapshot):
         made = await _steering(services, run, request)
     else:
         made, graph = await _circuit(services, request)
-    return json_response(
-        bodies.SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown(), graph=graph)
-    )
+    return json_response(SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown(), graph=graph))
 
 
 def _origin(
@@ -70,12 +76,12 @@ def _origin(
         return origin_of(session, [services.runs.run(name).run for name in runs], experts, command, seeds)
 
 
-def _expert(services: Services, run: str, request: bodies.ExpertSnapshot) -> Snapshot:
+def _expert(services: Services, run: str, request: ExpertSnapshot) -> Snapshot:
     from mxd.trainer.analysis.expert import load_expert  # imports PyTorch
 
     number = request.expert
     with reading(services.database) as session:
-        queries.find_expert(session, find_run(session, run), number)
+        find_expert(session, find_run(session, run), number)
         name = names_in(session, {run: [number]}).get((run, number))
         expert = load_expert(session, services.runs.run(run).run, number, name, EXAMPLES)
     if request.promoted:
@@ -85,7 +91,7 @@ def _expert(services: Services, run: str, request: bodies.ExpertSnapshot) -> Sna
     return replace(snapshot, facts=[*snapshot.facts, *([("what it writes", request.note)] if request.note else [])])
 
 
-async def _routing(services: Services, run: str, request: bodies.RoutingSnapshot, http: Request) -> Snapshot:
+async def _routing(services: Services, run: str, request: RoutingSnapshot, http: Request) -> Snapshot:
     text = await services.chats.text(run, request.text, request.turns)
     job = services.inference.submit([run], route_text, text, request.k)
     (routing,), _ = await cancel_on_disconnect(http, job)
@@ -96,7 +102,7 @@ async def _routing(services: Services, run: str, request: bodies.RoutingSnapshot
     return routing.snapshot(replace(origin, labels=names), [expert for expert in request.experts if expert in experts])
 
 
-def _grid(services: Services, run: str, request: bodies.GridSnapshot) -> Snapshot:
+def _grid(services: Services, run: str, request: GridSnapshot) -> Snapshot:
     """Build the snapshot of a grid. The page has chosen its rows and computed its cells."""
     runs = list(dict.fromkeys([run, *(row.run for row in request.rows)]))
     find_runs(services, runs)
@@ -137,7 +143,7 @@ def _grid(services: Services, run: str, request: bodies.GridSnapshot) -> Snapsho
     )
 
 
-async def _steering(services: Services, run: str, request: bodies.SteeringSnapshot) -> Snapshot:
+async def _steering(services: Services, run: str, request: SteeringSnapshot) -> Snapshot:
     config = request.request
     prompt = await services.chats.text(run, config.prompt, config.turns)
     own = {name: getattr(config, name) for name in SteeringConfig.model_fields}
@@ -166,7 +172,7 @@ async def _steering(services: Services, run: str, request: bodies.SteeringSnapsh
     return steering_snapshot(run, prompts, config.edits, texts, origin, facts, request.control_edits, request.findings)
 
 
-async def _circuit(services: Services, request: bodies.CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:
+async def _circuit(services: Services, request: CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:
     config = await circuit_config(services, request.request)
     runs = request.graph.runs
     await asyncio.to_thread(find_runs, services, runs)

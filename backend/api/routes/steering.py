@@ -22,8 +22,27 @@ from mxd.backend.errors import RunNotFoundError
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import JobContext, cancel_on_disconnect, in_steps
 from mxd.backend.queries.runs import aware, units_of
-from mxd.backend.schemas import steering as bodies
 from mxd.backend.schemas.base import json_response
+from mxd.backend.schemas.steering import (
+    EffectsOfEditsRequest,
+    FindRequest,
+    FindResponse,
+    HomeShowcase,
+    PriceDoneEvent,
+    PriceEvent,
+    PriceRequest,
+    ProgressEvent,
+    SavedSession,
+    SaveSessionRequest,
+    SessionList,
+    SessionSummary,
+    Showcase,
+    ShowcaseFile,
+    SteeringEvent,
+    SteeringRequest,
+    StrengthSweepEvent,
+    StrengthSweepRequest,
+)
 from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.config.steering import SteeringConfig, StrengthSweepConfig
@@ -38,15 +57,15 @@ router = APIRouter(tags=["steering"])
 Config = TypeVar("Config", bound=SteeringConfig)
 
 
-@router.post("/runs/{run}/steering", **streams(bodies.SteeringEvent))
-async def steer(run: RunName, request: bodies.SteeringRequest, services: ServicesDep) -> EventStream:
+@router.post("/runs/{run}/steering", **streams(SteeringEvent))
+async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, ``token`` for each new token of either variant, then ``done`` or ``error``."""
     config, units = await prepared(services, run, request, SteeringConfig)
     return await stream_steps(services.inference.generate(list(units), config, units))
 
 
-@router.post("/runs/{run}/steering/sweep", **streams(bodies.StrengthSweepEvent))
-async def sweep_strengths(run: RunName, request: bodies.StrengthSweepRequest, services: ServicesDep) -> EventStream:
+@router.post("/runs/{run}/steering/sweep", **streams(StrengthSweepEvent))
+async def sweep_strengths(run: RunName, request: StrengthSweepRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``.
 
     A control expert of similar density is tried at the same strengths.
@@ -58,9 +77,7 @@ async def sweep_strengths(run: RunName, request: bodies.StrengthSweepRequest, se
             async for together in generated:
                 yield [
                     # A waiting sweep has made no progress yet.
-                    StrengthSweepProgressEvent(0, 0, step.queue_position)
-                    if isinstance(step, bodies.ProgressEvent)
-                    else step
+                    StrengthSweepProgressEvent(0, 0, step.queue_position) if isinstance(step, ProgressEvent) else step
                     for step in together
                 ]
 
@@ -71,8 +88,8 @@ ITEMS_PER_TURN = 4
 """Texts and items of a price that are read at once: few, so that other requests wait only briefly."""
 
 
-@router.post("/runs/{run}/steering/price", **streams(bodies.PriceEvent))
-async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDep) -> EventStream:
+@router.post("/runs/{run}/steering/price", **streams(PriceEvent))
+async def price(run: RunName, request: PriceRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` after each step, then ``done`` with the price of the edits, or ``error``.
 
     Measured on unrelated text and on an ability test, beside the same edits of random experts. Closing the connection
@@ -88,7 +105,7 @@ async def price(run: RunName, request: bodies.PriceRequest, services: ServicesDe
         return price_in_steps(context.language_model, context.runs, request.edits, units)
 
     steps = in_steps(services.inference, runs, ITEMS_PER_TURN, priced)
-    return await stream_progress(steps, lambda found: bodies.PriceDoneEvent(price=found))
+    return await stream_progress(steps, lambda found: PriceDoneEvent(price=found))
 
 
 def _every_unit(services: Services, runs: Sequence[str]) -> Units:
@@ -97,14 +114,14 @@ def _every_unit(services: Services, runs: Sequence[str]) -> Units:
 
 
 async def prepared(
-    services: Services, run: str, request: bodies.SteeringRequest | bodies.StrengthSweepRequest, kind: type[Config]
+    services: Services, run: str, request: SteeringRequest | StrengthSweepRequest, kind: type[Config]
 ) -> tuple[Config, dict[str, dict[int, float]]]:
     """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run. A sweep has
     its control expert, and conditions have the medians of their experts."""
 
-    def resolved() -> tuple[bodies.SteeringRequest | bodies.StrengthSweepRequest, dict[str, dict[int, float]]]:
+    def resolved() -> tuple[SteeringRequest | StrengthSweepRequest, dict[str, dict[int, float]]]:
         with reading(services.database) as session:
-            whole = with_control(session, request, run) if isinstance(request, bodies.StrengthSweepRequest) else request
+            whole = with_control(session, request, run) if isinstance(request, StrengthSweepRequest) else request
             units = units_of(session, services.runs, run, whole)
             return with_medians(session, whole, run), units
 
@@ -114,8 +131,8 @@ async def prepared(
     return kind(**{**settings, "prompt": prompt}), units
 
 
-@router.post("/find", response_model=bodies.FindResponse)
-async def find(request: bodies.FindRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/find", response_model=FindResponse)
+async def find(request: FindRequest, services: ServicesDep, http: Request) -> Response:
     """Experts of all runs that make wanted text more probable, predicted by one backward pass and measured."""
     config, units = await _find_config(services, request)
 
@@ -131,11 +148,11 @@ async def find(request: bodies.FindRequest, services: ServicesDep, http: Request
         assert edit.run is not None
         ids[edit.run].add(edit.expert)
     experts = {run: await asyncio.to_thread(expert_infos, services, run, its) for run, its in ids.items()}
-    return json_response(bodies.FindResponse(found=found, experts=experts))
+    return json_response(FindResponse(found=found, experts=experts))
 
 
 @router.post("/find/effects", response_model=tuple[EditEffect, ...])
-async def edit_effects(request: bodies.EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
+async def edit_effects(request: EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
     """Effect of each group of edits on the wanted text, and its price on unrelated text."""
     config, units = await _find_config(services, request)
 
@@ -155,7 +172,7 @@ def _check_lengths(context: JobContext, config: FindConfig) -> None:
         context.token_ids(prompt + longest)
 
 
-async def _find_config(services: Services, request: bodies.FindRequest) -> tuple[FindConfig, Units]:
+async def _find_config(services: Services, request: FindRequest) -> tuple[FindConfig, Units]:
     """Return the trainer's configuration, with chat turns as text, and all units, once every run is known."""
     await asyncio.to_thread(find_runs, services, request.runs)
     prompts = request.prompts
@@ -178,22 +195,20 @@ SessionId = Annotated[str, Path(max_length=32, pattern="^[a-z0-9]+$", descriptio
 
 
 @router.get("/runs/{run}/sessions")
-def list_sessions(run: RunName, services: ServicesDep) -> bodies.SessionList:
+def list_sessions(run: RunName, services: ServicesDep) -> SessionList:
     """Saved sessions of a run, newest first."""
     with services.reading(run) as (session, _):
         read = ((record, _saved(record)) for record in annotations.sessions_of(session, run))
         sessions = tuple(
-            bodies.SessionSummary(**_fields(record, saved, _changes(session, services.runs, record, saved.steering)))
+            SessionSummary(**_fields(record, saved, _changes(session, services.runs, record, saved.steering)))
             for record, saved in read
             if saved
         )
-    return bodies.SessionList(sessions=sessions)
+    return SessionList(sessions=sessions)
 
 
 @router.post("/runs/{run}/sessions", status_code=201)
-def save_session(
-    run: RunName, request: bodies.SaveSessionRequest, services: ServicesDep, writer: WriterDep
-) -> bodies.SavedSession:
+def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDep, writer: WriterDep) -> SavedSession:
     """Save a session: prompt, edits, sampling and seed reproduce the same texts."""
     with writing(writer) as session:
         saved = request.model_dump(mode="json")
@@ -205,12 +220,12 @@ def save_session(
 
 
 @router.get("/showcase")
-def showcase(services: ServicesDep) -> bodies.HomeShowcase:
+def showcase(services: ServicesDep) -> HomeShowcase:
     """The session of the first page, with its texts at several strengths."""
     try:
-        stored = bodies.ShowcaseFile.model_validate_json((services.settings.data / SHOWCASE_FILE).read_bytes())
+        stored = ShowcaseFile.model_validate_json((services.settings.data / SHOWCASE_FILE).read_bytes())
     except FileNotFoundError:
-        return bodies.HomeShowcase(showcase=None)
+        return HomeShowcase(showcase=None)
     except ValidationError as error:
         raise UserError(f"{SHOWCASE_FILE} in {services.settings.data} is damaged: {error}. Delete it.") from error
     with reading(services.database) as session:
@@ -218,14 +233,14 @@ def showcase(services: ServicesDep) -> bodies.HomeShowcase:
         opened = (_opened(session, services.runs, each) for each in named if _saved(each))
         found = next((each for each in opened if not each.changed), None)
     if found is None:
-        return bodies.HomeShowcase(showcase=None)
+        return HomeShowcase(showcase=None)
     shown = found.model_copy(update={"steering": found.steering.model_copy(update={"prompt": stored.prompt})})
     kept = {name: getattr(stored, name) for name in ("title", "controls", "texts")}
-    return bodies.HomeShowcase(showcase=bodies.Showcase(session=shown, **kept))
+    return HomeShowcase(showcase=Showcase(session=shown, **kept))
 
 
 @router.get("/sessions/{id}")
-def open_session(id: SessionId, services: ServicesDep) -> bodies.SavedSession:
+def open_session(id: SessionId, services: ServicesDep) -> SavedSession:
     """A saved session, and whether anything that its texts depend on has changed."""
     with reading(services.database) as session:
         return _opened(session, services.runs, annotations.find_session(session, id))
@@ -238,17 +253,17 @@ def delete_session(id: SessionId, writer: WriterDep) -> None:
         annotations.delete_session(session, id)
 
 
-def _saved(record: SessionRecord) -> bodies.SaveSessionRequest | None:
+def _saved(record: SessionRecord) -> SaveSessionRequest | None:
     """Return what was saved; None for a session of another version or a damaged one, which must not hide others."""
     try:
-        return bodies.SaveSessionRequest.model_validate(
-            {name: getattr(record, name) for name in bodies.SaveSessionRequest.model_fields}
+        return SaveSessionRequest.model_validate(
+            {name: getattr(record, name) for name in SaveSessionRequest.model_fields}
         )
     except ValidationError:
         return None
 
 
-def _fields(record: SessionRecord, saved: bodies.SaveSessionRequest, changed: Sequence[str]) -> dict[str, Any]:
+def _fields(record: SessionRecord, saved: SaveSessionRequest, changed: Sequence[str]) -> dict[str, Any]:
     steering = saved.steering
     prompt = steering.turns[-1].text if steering.turns else steering.prompt
     return {name: getattr(record, name) for name in ("id", "name", "run", "text")} | {
@@ -261,18 +276,16 @@ def _fields(record: SessionRecord, saved: bodies.SaveSessionRequest, changed: Se
     }
 
 
-def _opened(session: Session, library: RunLoader, record: SessionRecord) -> bodies.SavedSession:
+def _opened(session: Session, library: RunLoader, record: SessionRecord) -> SavedSession:
     saved = _saved(record)
     if saved is None:
         raise UserError(f"Session {record.id} is damaged or of another version. Delete it.")
     changed = _changes(session, library, record, saved.steering)
     fields = _fields(record, saved, changed)
-    return bodies.SavedSession(**fields, steering=saved.steering, result=saved.result, changed=changed)
+    return SavedSession(**fields, steering=saved.steering, result=saved.result, changed=changed)
 
 
-def _changes(
-    session: Session, library: RunLoader, record: SessionRecord, steering: bodies.SteeringRequest
-) -> tuple[str, ...]:
+def _changes(session: Session, library: RunLoader, record: SessionRecord, steering: SteeringRequest) -> tuple[str, ...]:
     try:
         now = annotations.json_units(units_of(session, library, record.run, steering))
     except RunNotFoundError:
