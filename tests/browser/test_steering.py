@@ -365,11 +365,14 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     expect(sweep.get_by_role("status")).not_to_contain_text("so far")
     expect(sweep).to_contain_text("a random expert of similar density")
     row = sweep.get_by_role("row").nth(4)
-    expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))
+    expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(random expert"))
+    measure = sweep.get_by_role("button", name="Measure side effects of 6 strengths")
+    measure.click()
     first = sweep.get_by_role("row").nth(2).get_by_role("cell").last
-    first.get_by_role("button", name="measure").click()
-    expect(first).to_contain_text(re.compile(r"KL\s[\d.]+\s±\s[\d.]+\s×\srandom, ability"), timeout=90_000)
-    expect(sweep.get_by_role("row").nth(2).get_by_role("cell")).to_have_count(6)
+    figures = r"KL\s[\d.]+\s±\s[\d.]+\s×\srandom, ability\s[+−]?[\d.]+\s±\s[\d.]+\spoints"
+    expect(first).to_contain_text(re.compile(figures), timeout=90_000)
+    sweep.get_by_role("button", name="Stop").click()
+    expect(sweep.get_by_role("button", name="Measure side effects of 5 strengths")).to_be_visible()
     expect(sweep.get_by_role("row").nth(1).get_by_role("cell")).to_have_count(5)  # without an effect, no side effects
     cells = [row.get_by_role("rowheader").get_by_role("button"), row.get_by_role("cell").first]
     tops = [box["y"] for cell in cells if (box := cell.bounding_box()) is not None]
@@ -379,7 +382,7 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     expect(row.get_by_role("cell").first).not_to_have_text(steered)
     row.get_by_role("rowheader").get_by_role("button").click()
     expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)2\b"))
-    found = "No suggestion" not in sweep.get_by_role("status").inner_text()
+    found = "No strength suits" not in sweep.get_by_role("status").inner_text()
     expect(sweep.get_by_role("link", name="Steer with")).to_have_count(int(found))
     page.get_by_role("link", name="Text", exact=True).click()
     expect(page).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}(:|%3A)add(:|%3A)2\b"))

@@ -226,6 +226,7 @@ def price_in_steps(
         ability=ability(edited),
         random_ability=ability(drawn),
         ability_error=_error_of_mean(every_IG[:, 1] - every_IG[:, 0]),
+        difference_error=_error_of_mean(every_IG[:, 1] - every_IG[:, drawn].mean(1)),
     )
 
 

@@ -5,7 +5,7 @@ HTTP, without PyTorch.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import computed_field
 from sqlalchemy import ColumnElement, and_, select
@@ -90,6 +90,10 @@ class Ability(Documented):
     grammar: float
 
 
+def _percent(ability: Ability) -> str:
+    return f"{100 * ability.all:.1f} %"
+
+
 @dataclass(frozen=True)
 class EditPrice(Documented):
     """Price of some edits that are made on every token."""
@@ -108,6 +112,9 @@ class EditPrice(Documented):
     """With the same edits of random experts; mean of two draws."""
     ability_error: float
     """Standard error over the items of the change by the edits."""
+    difference_error: float | None = None
+    """Standard error over the items of the paired difference to random experts. Null if an earlier version measured
+    it."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -118,14 +125,26 @@ class EditPrice(Documented):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def figures(self) -> str:
-        """KL divergence relative to random experts, and change of ability beside theirs, with two standard errors."""
+        """KL divergence and ability relative to random experts, with two standard errors."""
         relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
         interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
-        own, random = (each.all - self.original_ability.all for each in (self.ability, self.random_ability))
-        points = f"{signed(100 * own, 1)} ± {200 * self.ability_error:.1f} points (random {signed(100 * random, 1)})"
+        error = "" if self.difference_error is None else f" ± {200 * self.difference_error:.1f}"
+        points = f"{signed(-100 * self._lost, 1)}{error} points against random"
         kl = f"KL {self._times_random} ± {interval:.1f} × random"
         # Lines break between both only.
         return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in (kl, f"ability {points}"))
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def ability_parts(self) -> str:
+        """Shares of solved items, and the difference to random experts by kind of item, in two sentences."""
+        own, random = self.ability, self.random_ability
+        kinds = {kind: getattr(own, kind) - getattr(random, kind) for kind in get_args(AbilityKind)}
+        parts = listed([f"{kind} {signed(100 * change, 1)}" for kind, change in kinds.items()])
+        return (
+            f"Of {self.items} items the original model solves {_percent(self.original_ability)}, the edited one "
+            f"{_percent(own)} and random experts {_percent(random)}. Points against random: {parts}."
+        )
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -135,9 +154,9 @@ class EditPrice(Documented):
         is_less = is_clear and self.edits.kl < self.random.kl
         changes = "Costly: changes" if self.is_costly else "Cheap: changes" if is_less else "Changes"
         above = f"{self._times_random} × as much as" if is_clear else "about as much as"
-        error = f"{200 * self.ability_error:.1f}"
+        own = " by the edits alone" if self.difference_error is None else ""
         ability = (
-            f"and loses {100 * self._lost:.1f} points more of ability (± {error} by the edits alone)"
+            f"and loses {100 * self._lost:.1f} points more of ability (± {200 * self._error_of_loss:.1f}{own})"
             if self._is_lost
             else "without a clearly larger loss of ability"
         )
@@ -149,8 +168,12 @@ class EditPrice(Documented):
         return self.random_ability.all - self.ability.all
 
     @property
+    def _error_of_loss(self) -> float:
+        return self.ability_error if self.difference_error is None else self.difference_error
+
+    @property
     def _is_lost(self) -> bool:
-        return self._lost > 2 * self.ability_error
+        return self._lost > 2 * self._error_of_loss
 
     @property
     def _times_random(self) -> str:

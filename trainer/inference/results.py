@@ -533,6 +533,8 @@ class StrengthSweepDoneEvent(Documented):
     """True if more samples may suggest a strength, or a smaller one."""
     verdict: str
     """The strength to use and its rule, or why there is none, in a few sentences."""
+    next_strengths: tuple[float, ...]
+    """Strengths to try if none is suggested: between the last fluent one and the next, or beyond the largest."""
     limits: str
     """Limits of a clear difference and of a fluent text, in two sentences."""
     promoted: tuple[str, ...]

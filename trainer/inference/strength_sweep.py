@@ -22,6 +22,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import Self
@@ -49,6 +50,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
 from mxd.trainer.layers.mxd import Routing
 from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.display import fixed, signed
 
 NUM_PROMOTED = 20
 TEXTS_PER_BATCH = 16
@@ -262,6 +264,7 @@ class StrengthSweep:
             suggested=suggested,
             is_unclear=is_unclear(points, suggested, self._mode),
             verdict=sweep_verdict(points, suggested, self._mode),
+            next_strengths=() if suggested is not None else next_strengths(points, self._mode),
             limits=LIMITS,
             promoted=tuple(self._promoted.values()),
             seconds=time.monotonic() - self._started,
@@ -293,6 +296,20 @@ def is_unclear(points: Sequence[StrengthSweepText], suggested: float | None, mod
     )
 
 
+SMALLEST_STEP = 0.05
+"""Strengths closer than this are not distinguished."""
+
+
+def next_strengths(points: Sequence[StrengthSweepText], mode: EditMode) -> tuple[float, ...]:
+    """Four strengths to try after ``points`` in ascending order: between the last fluent one and the next, or up to
+    twice the largest if all are fluent. None if the gap is small."""
+    varied = [point for point in points if point.strength > NEUTRAL[mode]]
+    fluent = list(takewhile(lambda point: point.is_fluent, varied))
+    low = fluent[-1].strength if fluent else NEUTRAL[mode]
+    step = low / 4 if len(fluent) == len(varied) else (varied[len(fluent)].strength - low) / 5
+    return tuple(round(low + step * i, 2) for i in range(1, 5)) if step >= SMALLEST_STEP else ()
+
+
 def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None, mode: EditMode) -> str:
     """Return which strength to use and by which rule, or why there is none."""
 
@@ -301,27 +318,40 @@ def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None,
 
     chosen = next((point for point in points if point.strength == suggested), None)
     if chosen is None:
-        shown = next((each for each in points if each.strength > NEUTRAL[mode] and each.exceeds_control), None)
+        above = [each for each in points if each.strength > NEUTRAL[mode]]
+        shown = next((each for each in above if each.exceeds_control), None)
+        if shown is None and above:
+            most = max(above, key=lambda each: each.promoted.steered - each.promoted.control)
+            return (
+                "At no strength are promoted tokens clearly more probable than with the control: the largest "
+                f"difference is {_difference(most.promoted)} points, at {named(most)}."
+            )
         if shown is None:
-            return "No strength suits: at none of them are promoted tokens clearly more probable than with the control."
+            return "No strength above the neutral one was measured."
         return (
-            f"No strength suits: promoted tokens are first clearly more probable at {named(shown)}, where perplexity "
-            f"is × {shown.perplexity_ratio:.1f}; at most × {MAX_PERPLEXITY_RATIO:g} counts as fluent."
+            f"Promoted tokens are first clearly more probable than with the control at {named(shown)} "
+            f"({_difference(shown.promoted)} points), where perplexity is × {shown.perplexity_ratio:.1f}: above "
+            f"× {MAX_PERPLEXITY_RATIO:g}, a text does not count as fluent."
         )
     score, best = chosen.promoted, max((p for p in points if p.is_fluent), key=lambda p: p.promoted.steered)
     sentences = [
         f"{named(chosen)} is the smallest strength at which the probability of promoted tokens exceeds the control’s "
         f"by at least {SMALLEST_DIFFERENCE['promoted']:.0%} and {STANDARD_ERRORS} standard errors, at a perplexity of "
         f"at most × {MAX_PERPLEXITY_RATIO:g}.",
-        f"It is {score.steered:.1%} (control {score.control:.1%}, difference "
-        f"{100 * (score.steered - score.control):+.1f} ± {100 * STANDARD_ERRORS * score.standard_error:.1f}), at "
-        f"perplexity × {chosen.perplexity_ratio:.1f}.",
+        f"It is {score.steered:.1%} (control {score.control:.1%}, difference {_difference(score)}), at perplexity "
+        f"× {chosen.perplexity_ratio:.1f}.",
         "At no other strength within this limit is it higher."
         if best.promoted.steered <= score.steered
         else f"The largest within this limit is {best.promoted.steered:.1%} at {named(best)}, at perplexity "
         f"× {best.perplexity_ratio:.1f}.",
     ]
     return " ".join(sentences).replace("%", " %")
+
+
+def _difference(score: ConceptScore) -> str:
+    """Difference to the control in percentage points, with its standard errors."""
+    error = fixed(100 * STANDARD_ERRORS * score.standard_error, 1)
+    return f"{signed(100 * (score.steered - score.control), 1)} ± {error}"
 
 
 def _compared(measure: str, steered: Mapping[int, float], control: Mapping[int, float]) -> ConceptScore:

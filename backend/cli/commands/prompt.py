@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional, RunCommand
 from mxd.backend.cli.console import progress, task, write_output
 from mxd.backend.cli.parser import nest, validate
-from mxd.trainer.analysis.results import AbilityKind, EditPrice
+from mxd.trainer.analysis.results import EditPrice
 from mxd.trainer.config.analysis import (
     CircuitConfig,
     ContinuationTarget,
@@ -202,15 +202,7 @@ def _format_price(price: EditPrice) -> str:
         f"(random experts {getattr(price.random, name):{form}})"
         for what, name, error, form in changes
     )
-    kinds = ", ".join(
-        f"{kind} {getattr(price.original_ability, kind):.0%} → {getattr(price.ability, kind):.0%}"
-        for kind in get_args(AbilityKind)
-    )
-    return (
-        f"{price.verdict}\nprice on unrelated text: {on_text} nats per token\n"
-        f"ability: {price.original_ability.all:.1%} → {price.ability.all:.1%} of {price.items} items right "
-        f"± {200 * price.ability_error:.1f} points (random experts {price.random_ability.all:.1%}); {kinds}"
-    )
+    return f"{price.verdict} {price.figures}.\nprice on unrelated text: {on_text} nats per token\n{price.ability_parts}"
 
 
 class FindCommand(ModelCommand):

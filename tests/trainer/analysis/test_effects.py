@@ -4,7 +4,8 @@ import gc
 import math
 import weakref
 from collections.abc import Sequence
-from statistics import stdev
+from dataclasses import replace
+from statistics import fmean, stdev
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from mxd.trainer.analysis import edit_price as edit_price_module
 from mxd.trainer.analysis import effect_search, effects
-from mxd.trainer.analysis.edit_price import UNRELATED_TOKENS, ability_items, edit_price
+from mxd.trainer.analysis.edit_price import UNRELATED_TOKENS, EditedPasses, ability_items, edit_price
 from mxd.trainer.analysis.effect_search import _Search, expert_effects, find, measure, unit_prices
 from mxd.trainer.analysis.effects import (
     SMALL_SCALING,
@@ -47,6 +48,7 @@ from mxd.trainer.config.analysis import (
 from mxd.trainer.config.layer import methods
 from mxd.trainer.config.steering import Edit
 from mxd.trainer.errors import TooLongError, UserError
+from mxd.trainer.inference.units import all_units
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.mxd import MxD, Routing
@@ -480,18 +482,30 @@ def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, m
     assert 0 < price.edits.kl_error < price.edits.kl and price.edits.loss_error > 0
 
     outcomes: list[list[float]] = []
-    for ability, edits in ((price.original_ability, ()), (price.ability, GROUP)):
+    drawn = EditedPasses(language_model, runs, layers_of(language_model, runs), all_units(runs), NO_CALLBACKS)
+    one, two = drawn.random_groups([GROUP])
+    for ability, edits in (
+        (price.original_ability, ()),
+        (price.ability, GROUP),
+        (None, one),
+        (None, two),
+    ):
         solved = {}
         for item in items:
             right, wrong = (
                 probabilities(language_model, runs, edits, item.prompt, [text]) for text in (item.right, item.wrong)
             )
             solved[item.kind] = float(right > wrong)
-        assert {kind: getattr(ability, kind) for kind in solved} == solved
-        assert ability.all == pytest.approx(sum(solved.values()) / 3, abs=1e-12)  # saved digits round as new ones
+        if ability is not None:
+            assert {kind: getattr(ability, kind) for kind in solved} == solved
+            assert ability.all == pytest.approx(sum(solved.values()) / 3, abs=1e-12)  # saved digits round as new ones
         outcomes.append([*solved.values()])
-    changes = [float(edited - original) for original, edited in zip(*outcomes, strict=True)]
+    original, own, *others = outcomes
+    changes = [float(edited - before) for before, edited in zip(original, own, strict=True)]
     assert price.ability_error == pytest.approx(stdev(changes) / 3**0.5)
+    differences = [edited - (first + second) / 2 for edited, first, second in zip(own, *others, strict=True)]
+    assert price.difference_error == pytest.approx(stdev(differences) / 3**0.5)
+    assert price.ability.all - price.random_ability.all == pytest.approx(fmean(differences))
 
 
 def test_edits_that_change_nothing_cost_nothing(world: World) -> None:
@@ -519,7 +533,7 @@ def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
             0.85,
             0.89,
             True,
-            "3.0 × as much as random experts, and loses 4.0 points more of ability (± 2.0 by the edits alone).",
+            "3.0 × as much as random experts, and loses 4.0 points more of ability (± 1.2).",
         ),
         (0.12, 0.89, 0.9, False, "Changes other text about as much as random experts, without a clearly larger loss"),
         (0.15, 0.9, 0.9, False, "Changes other text 1.5 × as much as random experts, without"),
@@ -532,13 +546,17 @@ def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
 def test_a_price_has_a_verdict(kl: float, ability: float, of_random: float, costly: bool, verdict: str) -> None:
     before, after, by_random = (Ability(each, each, each, each) for each in (0.9, ability, of_random))
     own, random = (PriceOnText(each, 0.1, 0.02, 0.02) for each in (kl, 0.1))
-    price = EditPrice(own, random, 200, before, after, by_random, 0.01)
+    price = EditPrice(own, random, 200, before, after, by_random, 0.01, 0.006)
     assert price.is_costly == costly
     assert verdict in price.verdict
     sent = TypeAdapter(EditPrice).dump_python(price, mode="json")
     assert sent["verdict"] == price.verdict
     assert TypeAdapter(EditPrice).validate_python(sent) == price  # a page saves it with a session
     interval = 2 * math.hypot(0.02 / kl, 0.02 / 0.1) * kl / 0.1
-    points = f"{signed(100 * (ability - 0.9), 1)} ± 2.0 points (random {signed(100 * (of_random - 0.9), 1)})"
-    figures = f"KL {kl / 0.1:.1f} ± {interval:.1f} × random, ability {points}"
+    lost = signed(100 * (ability - of_random), 1)
+    figures = f"KL {kl / 0.1:.1f} ± {interval:.1f} × random, ability {lost} ± 1.2 points against random"
     assert price.figures.replace("\N{NO-BREAK SPACE}", " ") == figures
+    assert price.ability_parts.endswith(f"Points against random: facts {lost}, arithmetic {lost} and grammar {lost}.")
+    of_earlier = replace(price, difference_error=None)  # its paired interval is unknown
+    assert of_earlier.figures == price.figures.replace("\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}1.2", "")
+    assert ("± 2.0 by the edits alone" in of_earlier.verdict) == ("and loses" in of_earlier.verdict)

@@ -48,6 +48,7 @@ from mxd.trainer.inference.strength_sweep import (
     StrengthSweep,
     at_strength,
     is_unclear,
+    next_strengths,
     suggest_strength,
     sweep_verdict,
 )
@@ -599,8 +600,16 @@ def test_the_verdict_names_the_rule_and_its_measure() -> None:
     assert "15.0 % at +4, at perplexity × 1.5." in said
     assert "At no other strength" in sweep_verdict(points[:1], 2, "add")
     assert "15.0 % at −4, at perplexity × 1.5." in sweep_verdict((at(-4, 1.5, steered=0.15), points[0]), 2, "add")
-    assert "more probable at × 8, where perplexity is × 4.0" in sweep_verdict(points[2:], None, "scale")
-    assert "at none of them" in sweep_verdict((point(1, 1, False),), None, "add")
-    assert "at none of them" in sweep_verdict((at(0.5, 1, steered=0.3), point(2, 1, False)), None, "scale"), (
-        "weaker than × 1"
-    )
+    assert "at × 8 (+28.0 ± 2.0 points), where perplexity is × 4.0" in sweep_verdict(points[2:], None, "scale")
+    small = (point(1, 1, False, 0.03, 0.02, 0.01), point(2, 1, False, 0.01, 0.02, 0.01))
+    assert "the largest difference is +1.0 ± 2.0 points, at +1." in sweep_verdict(small, None, "add")
+    weaker = (at(0.5, 1, steered=0.3), point(2, 1, False))
+    assert "At no strength" in sweep_verdict(weaker, None, "scale")
+
+
+def test_the_next_strengths_are_those_before_fluency_ends_or_stronger_ones() -> None:
+    points = (point(0, 1, False), point(1, 1, False), point(2, 9, True), point(4, 1, True))
+    assert next_strengths(points, "add") == (1.2, 1.4, 1.6, 1.8)
+    assert next_strengths(points[:2], "add") == (1.25, 1.5, 1.75, 2)
+    assert next_strengths((points[0], points[2]), "add") == (0.4, 0.8, 1.2, 1.6)
+    assert next_strengths((point(1.8, 1, False), points[2]), "add") == ()

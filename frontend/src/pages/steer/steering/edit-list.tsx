@@ -11,17 +11,16 @@ import { methodName } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
-import { Remaining } from "@/components/ui/remaining";
 import { useBestExperts } from "@/hooks/use-experts";
 import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH } from "@/lib/edits/edits";
-import { formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
 import { MAX_EDITS } from "./steering-params";
 import type { VariantText } from "./texts/generation";
 
 import { EditCard } from "./edit-card";
 import type { ExpertField } from "./expert-field";
 import { measureActivity } from "./edit-notes";
-import type { Prices } from "./use-prices";
+import { MeasurePrices, type Prices } from "./prices";
 
 interface AddExpertProps {
   readonly run: RunSummary;
@@ -71,38 +70,36 @@ function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
   );
 }
 
-const ITEMS_PER_STEP = 4;
-const KINDS = ["facts", "arithmetic", "grammar"] as const;
-const percent = (share: number) => `${formatPercent(share, 1)} %`;
-
 function Price({ price }: { readonly price: EditPrice }) {
-  const { edits, random, original_ability: original, ability, random_ability: randomAbility, items } = price;
-  const kinds = KINDS.map((kind) => `${kind} ${percent(original[kind])} → ${percent(ability[kind])}`).join(", ");
+  const { edits, random, original_ability: original, ability, random_ability: randomAbility } = price;
+  const points = (solved: typeof ability) => formatSigned(100 * (solved.all - original.all), 1);
   const rows = [
-    ["KL, nats", formatFixed(edits.kl), 2 * edits.kl_error, formatFixed(random.kl)],
-    ["Loss, nats", formatSigned(edits.loss_increase), 2 * edits.loss_error, formatSigned(random.loss_increase)],
+    ["KL, nats", formatFixed(edits.kl), formatFixed(2 * edits.kl_error), formatFixed(random.kl)],
     [
-      `Ability, % of ${items}`,
-      formatSigned(100 * (ability.all - original.all), 1),
-      200 * price.ability_error,
-      formatSigned(100 * (randomAbility.all - original.all), 1),
+      "Loss, nats",
+      formatSigned(edits.loss_increase),
+      formatFixed(2 * edits.loss_error),
+      formatSigned(random.loss_increase),
     ],
+    ["Ability, points", points(ability), formatFixed(200 * price.ability_error, 1), points(randomAbility)],
   ] as const;
   return (
     <div role="status">
       <p className={price.is_costly ? "card-note warn" : "card-note"}>{price.verdict}</p>
-      <dl
-        title={`Ability test, items solved: ${percent(original.all)} → ${percent(ability.all)} (${kinds}). ± is of the edits alone.`}
-      >
-        {rows.map(([name, own, interval, ofRandom], i) => (
+      <dl>
+        {rows.map(([name, own, interval, ofRandom]) => (
           <Fragment key={name}>
             <dt>{name}</dt>
             <dd>
-              {own} ± {formatFixed(interval, i === 2 ? 1 : 2)} <small>random {ofRandom}</small>
+              {own} ± {interval} <small>random {ofRandom}</small>
             </dd>
           </Fragment>
         ))}
       </dl>
+      <details>
+        <summary>{price.figures}</summary>
+        <p>{price.ability_parts}</p>
+      </details>
     </div>
   );
 }
@@ -120,8 +117,6 @@ interface MeasuresProps {
  */
 function Measures({ edits, costs, sweepUrl }: MeasuresProps) {
   const [price = null] = costs.prices;
-  const { done = 0, total = 0 } = costs.progress ?? {};
-  const isWorking = costs.working !== -1;
   return (
     <section className="measures" aria-label="Measures of the tray">
       <div className="row wrap">
@@ -130,30 +125,17 @@ function Measures({ edits, costs, sweepUrl }: MeasuresProps) {
             Suggest a strength
           </LinkButton>
         )}
-        {price === null && (
-          <Button
-            size="small"
-            icon={isWorking ? "stop" : "probing"}
-            disabled={!costs.canMeasure}
-            onClick={isWorking ? costs.stop : () => costs.measure()}
-          >
-            {isWorking ? "Stop" : "Measure side effects"}
-          </Button>
+        {costs.missing > 0 && (
+          <MeasurePrices costs={costs} name={price === null ? "Measure side effects" : "Measure side effects again"} />
         )}
       </div>
       {price !== null ? (
         <Price price={price} />
-      ) : isWorking ? (
-        <label className="dim">
-          <progress {...(done > 0 && { value: done / total })} /> {done} of {total || "…"} texts
-          <Remaining done={done} total={total} every={ITEMS_PER_STEP} />
-        </label>
       ) : (
-        <p className={costs.failure === null ? "card-note" : "card-note bad"}>
-          {costs.failure ??
-            (costs.canMeasure
-              ? costs.hint
-              : "Edits with conditions have no side effects to measure, because they may not apply to other text.")}
+        <p className="card-note">
+          {costs.canMeasure
+            ? costs.hint
+            : "Edits with conditions have no side effects to measure, because they may not apply to other text."}
         </p>
       )}
     </section>

@@ -53,7 +53,7 @@ import {
 import { findings } from "./texts/findings";
 import { Streams } from "./texts/streams";
 import { useControl } from "./texts/use-control";
-import { usePrices } from "./use-prices";
+import { usePrices } from "./prices";
 
 import "@/components/prompt/prompt.css";
 import "./steering.css";

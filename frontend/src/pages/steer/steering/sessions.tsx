@@ -27,7 +27,7 @@ import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
 import type { SteeringPageState } from "./index";
 import { requestEdits } from "./steering-params";
 import { SCALE_LIMIT } from "./texts/streams";
-import { usePrices } from "./use-prices";
+import { usePrices } from "./prices";
 
 import "./sessions.css";
 

@@ -1,12 +1,14 @@
 /** Strength: one edit of the tray at several strengths, measured as soon as there are a prompt and an edit. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "react-router";
 
 import { streamStrengthSweep } from "@/api/http";
-import { isEmptyPrompt } from "@/api/queries";
+import { isEmptyPrompt, topExamplesQuery } from "@/api/queries";
 import type {
   ConceptScore,
+  EditPrice,
   RunSummary,
   SteeringRequest,
   StrengthSweepDoneEvent,
@@ -36,6 +38,7 @@ import {
   type StrengthEdit,
 } from "@/lib/edits/edits";
 import { formatCount, formatFixed, formatPlural } from "@/lib/text/format";
+import { continuationPrompt } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
 import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
@@ -53,11 +56,12 @@ import {
   rowsSoFar,
   SAMPLES,
   SWEEP_STRENGTHS,
+  type SweepPlan,
   sweepKey,
   sweepRequest,
   type SweepRowData,
 } from "./sweep";
-import { type Prices, usePrices } from "./use-prices";
+import { MeasurePrices, type Prices, usePrices } from "./prices";
 
 /**
  * Measures an edit at several strengths in one request, whenever the request or the edit's kind changes; with more
@@ -73,22 +77,23 @@ function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | un
     (body, signal) => streamStrengthSweep(run, body, signal),
     (event, body) => setDone({ key: JSON.stringify(body), event }),
   );
-  /** The sweep that has more samples, by its usual key. */
-  const [enlarged, setEnlarged] = useState<string | null>(null);
-  const usual = edit === undefined ? null : sweepKey(request, edit, SAMPLES.few);
-  const isLarge = usual !== null && usual === enlarged;
-  const samples = isLarge ? SAMPLES.many : SAMPLES.few;
-  const key = edit === undefined ? null : sweepKey(request, edit, samples);
+  const usual: SweepPlan = { strengths: SWEEP_STRENGTHS[edit?.mode ?? "add"], samples: SAMPLES.few };
+  const usualKey = edit === undefined ? null : sweepKey(request, edit, usual);
+  /** Another plan of one sweep, by its usual key. */
+  const [changed, setChanged] = useState<{ readonly key: string | null; readonly plan: SweepPlan } | null>(null);
+  const plan = changed !== null && changed.key === usualKey ? changed.plan : usual;
+  const key = edit === undefined ? null : sweepKey(request, edit, plan);
   const measure = () => {
     if (edit === undefined) stop();
-    else start(sweepRequest(request, edit, samples));
+    else start(sweepRequest(request, edit, plan));
   };
   // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
   useEffect(measure, [key]);
   const isMeasured = work.status !== "working" && done?.key === key;
   const result = isMeasured ? done.event : null;
-  const addSamples = result?.is_unclear === true && !isLarge ? () => setEnlarged(usual) : null;
-  return { ...work, measure, stop, result, samples, addSamples };
+  const setPlan = (next: Partial<SweepPlan> | null) =>
+    setChanged({ key: usualKey, plan: { ...(next ? plan : usual), ...next } });
+  return { ...work, measure, stop, result, plan, setPlan };
 }
 
 interface ProgressProps {
@@ -169,7 +174,7 @@ function ScoreBar({ score, largest }: ScoreBarProps) {
         <i data-clear={score.exceeds_control || undefined} style={{ left: percent(score.steered) }} />
       </span>
       <span className="sr">
-        % (control {formatShare(score.control)} %, clear from {formatShare(score.clear_from)} %)
+        % (random expert {formatShare(score.control)} %, clear from {formatShare(score.clear_from)} %)
       </span>
     </span>
   );
@@ -194,32 +199,10 @@ function axisEnd(rows: readonly SweepRowData[], measure: Measure): number {
   return ROOM * Math.max(SMALLEST_END, ...ends);
 }
 
-/** What the edits cost at one strength, or the button that measures it. */
-function Cost({ costs, index }: { readonly costs: Prices; readonly index: number }) {
-  const price = costs.prices[index] ?? null;
-  if (price !== null) return <span title={price.verdict}>{price.figures}</span>;
-  const { done = 0, total = 0 } = costs.progress ?? {};
-  const isWorking = costs.working === index;
-  return (
-    <>
-      {isWorking && <progress {...(done > 0 && { value: done / total })} />}
-      <button
-        type="button"
-        className="link"
-        title={costs.hint}
-        onClick={isWorking ? costs.stop : () => costs.measure(index)}
-      >
-        {isWorking ? "stop" : "measure"}
-      </button>
-    </>
-  );
-}
-
 interface SweepTableProps {
   readonly rows: readonly SweepRowData[];
-  /** Prices of the edits with `strengths`; null before the end of the sweep, and if they cannot be measured. */
-  readonly costs: Prices | null;
-  readonly strengths: readonly number[];
+  /** What the edits cost at a strength; null if it is not measured. */
+  readonly priceAt: (strength: number) => EditPrice | null;
   readonly suggested: number | null;
   readonly current: number;
   readonly isControl: boolean;
@@ -264,13 +247,14 @@ function SweepTable(props: SweepTableProps) {
 }
 
 function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
-  const { row, rows, costs, strengths, suggested, current, isControl, describe, onChoose } = props;
+  const { row, rows, priceAt, suggested, current, isControl, describe, onChoose } = props;
   const { strength, perplexity_ratio: ratio, kl } = row;
+  const price = priceAt(strength);
   const text = isControl ? row.control_text : row.text;
   const isCurrent = strength === current;
   const isBroken = !isControl && row.is_fluent === false;
   return (
-    <tr data-current={isCurrent || undefined}>
+    <tr data-current={isCurrent || undefined} data-suggested={strength === suggested || undefined}>
       <th scope="row">
         <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(strength)}>
           {describe(strength)}
@@ -293,11 +277,13 @@ function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
         {kl !== undefined && formatFixed(kl)}
       </td>
       <td className="num" data-name="Perplexity">
-        {ratio !== undefined && `× ${formatFixed(ratio, 1)}`}
+        {ratio !== undefined && <span className={isBroken ? "bad" : undefined}>× {formatFixed(ratio, 1)}</span>}
       </td>
-      {costs !== null && strengths.includes(strength) && (
+      {price !== null && (
         <td className="sweep-cost" data-name="Side effects">
-          <Cost costs={costs} index={strengths.indexOf(strength)} />
+          <span className={price.is_costly ? "bad" : undefined} title={`${price.verdict} ${price.ability_parts}`}>
+            {price.figures}
+          </span>
         </td>
       )}
     </tr>
@@ -315,7 +301,8 @@ interface SampleProps extends Pick<SweepResultProps, "run" | "request"> {
 function Sample({ result, run, request, samples }: SampleProps) {
   return (
     <p className="sweep-sample dim">
-      A band begins at the score of the <Term id="control_expert">control</Term>,{" "}
+      Press a strength to put it into the tray. A band begins at the score of the{" "}
+      <Term id="control_expert">control</Term>,{" "}
       <Link className="link" to={pageLinks(run).expert(result.control)}>
         expert {result.control}
       </Link>
@@ -330,6 +317,7 @@ function Sample({ result, run, request, samples }: SampleProps) {
 }
 
 interface SweepResultProps {
+  readonly state: SteeringPageState;
   readonly sweep: ReturnType<typeof useSweep>;
   readonly steeredRun: string;
   /** The expert's run. */
@@ -345,35 +333,127 @@ interface SweepResultProps {
 function verdictOf(
   { result, progress }: SweepResultProps["sweep"],
   suggested: string | null,
-  row: SweepRowData | undefined,
 ): readonly [title: string, reason: string] {
-  if (suggested !== null && row?.promoted != null) {
-    const figures = `${describeScore(row.promoted)}, perplexity × ${formatFixed(row.perplexity_ratio ?? 1, 1)}`;
+  if (suggested !== null)
     return [
       `Use ${suggested}${result === null ? " so far" : ""}`,
-      `The smallest strength with fluent texts and a clear difference in promoted tokens: ${figures}. `,
+      "The smallest strength with fluent texts and a clear difference in promoted tokens.",
     ];
-  }
-  if (result !== null) return ["No suggestion", `${result.verdict} `];
+  if (result !== null) return ["No strength suits", result.verdict];
   return [isEarly(progress ?? {}) ? "" : "None of the strengths stands out so far", ""];
 }
 
+/** What a strength buys beside the random expert, and what it costs on these texts and on others. */
+function Facts({ row, price }: { readonly row: SweepRowData; readonly price: EditPrice | null }) {
+  const { promoted, kl = 0, perplexity_ratio: ratio = 1 } = row;
+  return (
+    <dl className="sweep-facts">
+      <dt>Effect</dt>
+      <dd>promoted tokens {promoted != null && describeScore(promoted)}</dd>
+      <dt>Cost on these texts</dt>
+      <dd>
+        perplexity × {formatFixed(ratio, 1)}, KL {formatFixed(kl)} nats
+      </dd>
+      <dt>
+        <Term id="edit_price">Side effects</Term>
+      </dt>
+      <dd title={price?.ability_parts}>{price?.figures ?? "not measured"}</dd>
+    </dl>
+  );
+}
+
+const range = (strengths: readonly string[]) => `${strengths[0]} to ${strengths.at(-1)}`;
+
+/** Examples among which is a prompt other than the present one. */
+const PROMPTS = 2;
+
+interface NextProps extends Pick<SweepResultProps, "sweep" | "edit" | "run" | "state"> {
+  readonly describe: (strength: number) => string;
+}
+
+/** What to try where no strength suits: other strengths, more texts, another prompt or another expert. */
+function Next({ sweep: { result, plan, setPlan }, edit, run, state, describe }: NextProps) {
+  const tray = useTray();
+  const other = useBestExperts(run).experts.find(({ expert }) => expert !== edit.expert);
+  const { data } = useQuery(topExamplesQuery(run, edit.expert, PROMPTS));
+  // Texts on which the expert fires.
+  const prompt = data?.examples.map(continuationPrompt).find((text) => text !== state.params.prompt);
+  const next = result?.next_strengths ?? [];
+  const usual = SWEEP_STRENGTHS[edit.mode];
+  return (
+    <>
+      {next.length > 0 && (
+        <Button size="small" onClick={() => setPlan({ strengths: [NEUTRAL_STRENGTH[edit.mode], ...next] })}>
+          Try {range(next.map(describe))}
+        </Button>
+      )}
+      {plan.strengths !== usual && (
+        <Button size="small" onClick={() => setPlan({ strengths: usual })}>
+          Back to {range(usual.slice(1).map(describe))}
+        </Button>
+      )}
+      {other !== undefined && (
+        <Button size="small" onClick={() => tray.replaceAll([{ ...newEdit(other.expert), ...(edit.run && { run }) }])}>
+          Try expert {other.expert}
+        </Button>
+      )}
+      {prompt !== undefined && (
+        <Button size="small" onClick={() => state.choose(prompt)}>
+          Try the prompt “{prompt}”
+        </Button>
+      )}
+    </>
+  );
+}
+
+interface ReasonProps extends NextProps {
+  readonly reason: string;
+  /** The suggested strength. */
+  readonly row: SweepRowData | undefined;
+  readonly price: EditPrice | null;
+  readonly costs: Prices;
+}
+
+/** Why the strength is suggested, or none; and what can be measured next. */
+function Reason({ reason, row, price, costs, ...props }: ReasonProps) {
+  const { result, plan, setPlan } = props.sweep;
+  return (
+    <div className="sweep-reason">
+      <p>{reason}</p>
+      {row !== undefined && <Facts row={row} price={price} />}
+      {result !== null && (
+        <div className="row wrap">
+          {costs.canMeasure && costs.missing > 0 && (
+            <MeasurePrices costs={costs} name={`Measure side effects of ${formatPlural(costs.missing, "strength")}`} />
+          )}
+          {result.is_unclear && plan.samples < SAMPLES.many && (
+            <Button size="small" onClick={() => setPlan({ samples: SAMPLES.many })}>
+              Measure {SAMPLES.many} texts per strength
+            </Button>
+          )}
+          {row === undefined && <Next {...props} />}
+        </div>
+      )}
+    </div>
+  );
+}
+
 /** The verdict, and the texts by strength as they arrive. */
-function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }: SweepResultProps) {
-  const { result, progress, status, samples, addSamples } = sweep;
+function SweepResult({ state, sweep, steeredRun, run, request, edit, edits, textsUrl }: SweepResultProps) {
+  const { result, progress, status, plan } = sweep;
   const tray = useTray();
   const [shown, setShown] = useState<"steered" | "control">("steered");
   const at = (strength: number) => editsAt(edits, edit, strength);
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
   const suggested = (result ?? progress)?.suggested ?? null;
-  const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress ?? {});
-  const strengths = SWEEP_STRENGTHS[edit.mode].filter((strength) => strength !== NEUTRAL_STRENGTH[edit.mode]);
-  const prices = usePrices(steeredRun, strengths.map(at));
-  const costs = result !== null && prices.canMeasure ? prices : null;
+  const rows = result?.points ?? rowsSoFar(plan.strengths, progress ?? {});
+  const strengths = plan.strengths.filter((strength) => strength !== NEUTRAL_STRENGTH[edit.mode]);
+  const costs = usePrices(steeredRun, strengths.map(at));
+  const priceAt = (strength: number) => costs.prices[strengths.indexOf(strength)] ?? null;
   const isFinal = result !== null && suggested !== null;
   const row = rows.find(({ strength }) => strength === suggested);
-  const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested), row);
+  const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested));
   useEffect(() => {
     if (isFinal && edit.mode === "add") rememberStrength(run, edit.expert, suggested);
   }, [isFinal, suggested, edit.mode, run, edit.expert]);
@@ -381,39 +461,31 @@ function SweepResult({ sweep, steeredRun, run, request, edit, edits, textsUrl }:
     <>
       <div className="sweep-verdict" role="status">
         <h2>{title || <Term id="strength_sweep">Strength sweep</Term>}</h2>
-        {status === "working" && <Progress progress={progress} strengths={SWEEP_STRENGTHS[edit.mode].length} />}
+        {status === "working" && <Progress progress={progress} strengths={plan.strengths.length} />}
         <SegmentedControl
           label="Texts to show"
           value={shown}
           onChange={setShown}
           segments={segmentsOf({ steered: "Steered", control: "Control" })}
         />
-        {addSamples !== null && (
-          <Button icon="plus" title={`${SAMPLES.many} texts per strength, not ${SAMPLES.few}`} onClick={addSamples}>
-            More samples
-          </Button>
-        )}
         {suggested !== null && (
           <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(at(suggested))}>
             Steer with {describe(suggested)}
           </LinkButton>
         )}
-        <p>
-          {reason}
-          <span className="dim">
-            Press a strength to put it into the tray.
-            {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
-          </span>
-        </p>
+        <Reason
+          {...{ reason, row, costs, state, sweep, edit, run, describe }}
+          price={row ? priceAt(row.strength) : null}
+        />
       </div>
       <SweepTable
-        {...{ rows, costs, strengths, suggested }}
+        {...{ rows, priceAt, suggested }}
         current={edit.strength}
         isControl={shown === "control"}
         describe={(strength) => (strength === 0 && edits.length > 1 ? "0, others stay" : describe(strength))}
         onChoose={(strength) => tray.put({ ...edit, strength })}
       />
-      {result !== null && <Sample {...{ result, run, request, samples }} />}
+      {result !== null && <Sample {...{ result, run, request }} samples={plan.samples} />}
     </>
   );
 }
@@ -461,7 +533,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
           )}
           {sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
           <SweepResult
-            {...{ sweep, request, edit, edits, textsUrl }}
+            {...{ state, sweep, request, edit, edits, textsUrl }}
             steeredRun={run.name}
             run={edit.run ?? run.name}
           />

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { SteeringRequest, StrengthSweepText } from "@/api/types";
 
-import { describeSample, describeScore, editsAt, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
+import { describeSample, describeScore, editsAt, sweepKey, sweepRequest, rowsSoFar, SWEEP_STRENGTHS } from "./sweep";
 
 const REQUEST = {
   prompt: "It",
@@ -16,20 +16,22 @@ const REQUEST = {
 const EDIT = { expert: 2, mode: "add", strength: 4 } as const;
 const SHOWN = { steered: 0.2, control: 0.02, standard_error: 0.03, clear_from: 0.08, exceeds_control: true };
 
+const FEW = { strengths: SWEEP_STRENGTHS.add, samples: 4 };
+
 describe("a strength sweep", () => {
   it("is the same request, shortened, with one edit at every strength", () => {
-    const request = sweepRequest(REQUEST, EDIT, 4);
+    const request = sweepRequest(REQUEST, EDIT, FEW);
     expect(request.edit).toBe(1);
     expect(request.edits?.[1]).toMatchObject({ strength: 1, when: { first: 20 } });
     expect(request.strengths).toEqual([0, 1, 1.5, 2, 2.5, 3, 4]);
     expect(request.sampling).toMatchObject({ max_tokens: 24, samples: 4, seed: 5 });
-    expect(sweepRequest(REQUEST, { ...EDIT, run: "other" }, 4).edit).toBe(2);
+    expect(sweepRequest(REQUEST, { ...EDIT, run: "other" }, FEW).edit).toBe(2);
   });
 
   it("has a cache key independent of the edit's strength", () => {
-    expect(sweepKey(REQUEST, EDIT, 4)).toBe(sweepKey(REQUEST, { ...EDIT, strength: 1 }, 4));
-    expect(sweepKey({ ...REQUEST, prompt: "So" }, EDIT, 4)).not.toBe(sweepKey(REQUEST, EDIT, 4));
-    expect(sweepKey(REQUEST, EDIT, 12)).not.toBe(sweepKey(REQUEST, EDIT, 4));
+    expect(sweepKey(REQUEST, EDIT, FEW)).toBe(sweepKey(REQUEST, { ...EDIT, strength: 1 }, FEW));
+    expect(sweepKey({ ...REQUEST, prompt: "So" }, EDIT, FEW)).not.toBe(sweepKey(REQUEST, EDIT, FEW));
+    expect(sweepKey(REQUEST, EDIT, { ...FEW, samples: 12 })).not.toBe(sweepKey(REQUEST, EDIT, FEW));
   });
 
   it("changes one edit of the tray", () => {
@@ -55,7 +57,9 @@ describe("a strength sweep", () => {
   });
 
   it("describes a score with the limit from which it is clear", () => {
-    expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, clear from 8.0\u00a0%, difference +18.0 ± 6.0)");
+    expect(describeScore(SHOWN)).toBe(
+      "20\u00a0% (random expert 2.0\u00a0%, clear from 8.0\u00a0%, difference +18.0 ± 6.0)",
+    );
   });
 
   it("says how many texts and tokens were measured", () => {

@@ -27,16 +27,22 @@ export const SAMPLES = { few: 4, many: 12 } as const;
 export const editsAt = (edits: readonly Edit[], edit: StrengthEdit, strength: number): readonly Edit[] =>
   edits.map((other) => (editKey(other) === editKey(edit) ? { ...edit, strength } : other));
 
-/** The page's request, with one edit at every strength of its mode. */
-export function sweepRequest(request: SteeringRequest, edit: StrengthEdit, samples: number): StrengthSweepRequest {
+/** How a sweep measures: the strengths, and the texts at each of them. */
+export interface SweepPlan {
+  readonly strengths: readonly number[];
+  readonly samples: number;
+}
+
+/** The page's request, with one edit at every strength of the plan. */
+export function sweepRequest(request: SteeringRequest, edit: StrengthEdit, plan: SweepPlan): StrengthSweepRequest {
   const { sampling = {}, edits = [] } = request;
   const index = requestEdits(edits).findIndex((other) => editKey(other) === editKey(edit));
   return {
     ...request,
     edits: edits.map((other, i) => (i === index ? { ...other, strength: 1 } : other)),
     edit: index,
-    strengths: [...SWEEP_STRENGTHS[edit.mode]],
-    sampling: { ...sampling, max_tokens: sweepTokens(sampling), samples },
+    strengths: [...plan.strengths],
+    sampling: { ...sampling, max_tokens: sweepTokens(sampling), samples: plan.samples },
   };
 }
 
@@ -75,12 +81,12 @@ export function formatShare(share: number): string {
 export const intervalOf = ({ steered, standard_error: error }: ConceptScore) =>
   [Math.max(0, steered - 2 * error), steered + 2 * error] as const;
 
-/** `14 % (control 1.2 %, clear from 5.2 %, difference +13 ± 4)`: plus or minus two standard errors. */
+/** `14 % (random expert 1.2 %, clear from 5.2 %, difference +13 ± 4)`: plus or minus two standard errors. */
 export function describeScore(score: ConceptScore): string {
   const [steered, control, limit] = [score.steered, score.control, score.clear_from].map(formatShare);
   const difference = formatSigned(100 * (score.steered - score.control), 1);
   const interval = formatFixed(200 * score.standard_error, 1);
-  return `${steered}\u00a0% (control ${control}\u00a0%, clear from ${limit}\u00a0%, difference ${difference} ± ${interval})`;
+  return `${steered}\u00a0% (random expert ${control}\u00a0%, clear from ${limit}\u00a0%, difference ${difference} ± ${interval})`;
 }
 
 /** What the figures are measured on. */

@@ -21,7 +21,7 @@ import { formatPercent, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
-import type { Prices } from "@/pages/steer/steering/use-prices";
+import type { Prices } from "@/pages/steer/steering/prices";
 
 import { describeEffect, describeWords, KL_HERE } from "./findings";
 import {
@@ -262,14 +262,15 @@ function Finding({ generation, control, costs }: Pick<StreamsProps, "generation"
       {costs.canMeasure && !isRunning(generation) && (
         <>
           ; <Term id="edit_price">side effects</Term>:{" "}
-          {price?.figures ??
-            (costs.working === -1 ? (
-              <button type="button" className="link" title={costs.hint} onClick={() => costs.measure()}>
-                measure
-              </button>
-            ) : (
-              <span className="dim">measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
-            ))}
+          {price !== null ? (
+            <span title={price.ability_parts}>{price.figures}</span>
+          ) : costs.isWorking ? (
+            <span className="dim">measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
+          ) : (
+            <button type="button" className="link" title={costs.hint} onClick={costs.measure}>
+              measure
+            </button>
+          )}
         </>
       )}
     </p>
