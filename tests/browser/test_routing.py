@@ -46,11 +46,15 @@ def test_a_typed_prompt_draws_the_map_which_pointing_previews_and_keys_walk(rout
     heads = heat_map(routing).get_by_role("columnheader").all_inner_texts()
     assert [head.strip() for head in heads[1:8]] == TOKENS
     rows = heat_map(routing).get_by_role("row").filter(has=routing.get_by_role("rowheader"))
+    weak = [row.locator("th .weak").count() for row in rows.all()[1:]]
+    assert weak == sorted(weak) and {0, 1} == set(weak)
+    routing.get_by_role("checkbox", name="Weak labels last").click()
+    expect(routing).to_have_url(re.compile("mixed=1"))
     sums = [float(row.get_by_role("cell").last.inner_text()) for row in rows.all()[1:]]
     assert sums == sorted(sums, reverse=True)
     assert sums[0] > 0
     expect(panel(routing).get_by_role("heading", name="Next token")).to_be_visible()
-    finding = re.compile(r"\(\d+\) stands out on .*: activation \d.*least exact after .*: KL \d")
+    finding = re.compile(r"^Strongest.*\(\d+\) on .*, activation \d.*least exact after .*: KL \d")
     expect(routing.get_by_text(finding)).to_be_visible()
     hover(token(routing, "girl"))
     tip = routing.get_by_role("tooltip")

@@ -142,7 +142,7 @@ def trace(
         ),
         nodes=tuple(nodes),
         edges=edges,
-        active=len(active),
+        active=sum(expert.position > 0 for expert in active),
         retained=sum(abs(expert.predicted) for expert in active[: config.nodes]) / total if total else 0.0,
     )
 

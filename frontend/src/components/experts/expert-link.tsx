@@ -88,9 +88,13 @@ const MIN_F1 = 0.05;
 export const namingLabel = (automatic: AutomaticLabel | null) =>
   (automatic?.f1 ?? MIN_F1) < MIN_F1 ? null : automatic;
 
+/** Whether the label is weak, or there is none. */
+export const isWeak = (label: string | null, automatic: AutomaticLabel | null) =>
+  label === null && namingLabel(automatic)?.is_clear !== true;
+
 /** The tone of a name: black for a user label, grey for an automatic one, in italics if that is weak or there is none. */
 export const nameTone = (label: string | null, automatic: AutomaticLabel | null) =>
-  label !== null ? undefined : namingLabel(automatic)?.is_clear === true ? "auto-label" : "auto-label weak";
+  label !== null ? undefined : isWeak(label, automatic) ? "auto-label weak" : "auto-label";
 
 /** What marks labels in tables. */
 export const LabelNote = () => (

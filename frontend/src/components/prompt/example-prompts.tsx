@@ -47,13 +47,14 @@ export function ExamplePrompts({ run, toPrompt, onChoose }: ExamplePromptsProps)
 }
 
 export function Examples({
+  title = "Or start from an example:",
   prompts,
   onChoose,
-}: Pick<ExamplePromptsProps, "onChoose"> & { readonly prompts: readonly string[] }) {
+}: Pick<ExamplePromptsProps, "onChoose"> & { readonly title?: string; readonly prompts: readonly string[] }) {
   if (prompts.length === 0) return null;
   return (
     <div className="example-prompts">
-      <span className="dim">Or start from an example:</span>
+      <span className="dim">{title}</span>
       {prompts.map((prompt) => (
         <button key={prompt} type="button" className="btn" onClick={() => onChoose(prompt)}>
           {prompt}

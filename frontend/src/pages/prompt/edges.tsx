@@ -16,10 +16,11 @@ export interface Edge {
 }
 
 const WIDTH = { min: 0.8, more: 3.2 } as const;
-/** Between the ends of edges at a box, if it has the room. */
-const PORT = 9;
-/** Between an edge and the boxes that it passes. */
-const CLEAR = 4;
+/** Between the ends of edges at a box, at most, and from the corners. */
+const PORT = { most: 22, edge: 12 } as const;
+/** Between an edge and the boxes that it passes: edges have lanes, so that each can be followed through a gap. */
+const CLEAR = 3;
+const LANES = { count: 4, width: 2.7 } as const;
 
 /** Place of an element inside an ancestor; unlike that of its client rectangle, not scaled in a presentation. */
 function placeOf(element: HTMLElement, inside: Element) {
@@ -39,7 +40,7 @@ function portOf(edge: Edge, edges: readonly Edge[], places: Places, own: "from" 
   const { x = 0, width = 0 } = places.get(edge[own]) ?? {};
   const farX = (each: Edge) => places.get(each[other])?.x ?? 0;
   const beside = edges.filter((each) => each[own] === edge[own]).toSorted((a, b) => farX(a) - farX(b));
-  const room = Math.min(PORT, (width - PORT) / beside.length);
+  const room = Math.min(PORT.most, (width - PORT.edge) / beside.length);
   return x + room * (beside.indexOf(edge) - (beside.length - 1) / 2);
 }
 
@@ -47,7 +48,7 @@ function portOf(edge: Edge, edges: readonly Edge[], places: Places, own: "from" 
  * Upwards from a point to another, with upright ends. Where the curve would cross a box, it passes through the nearest gap
  * of that line of boxes.
  */
-function curve(x: number, y: number, endX: number, endY: number, boxes: readonly Place[]): string {
+function curve(x: number, y: number, endX: number, endY: number, boxes: readonly Place[], clear: number): string {
   const at = (height: number) => {
     const done = (y - height) / (y - endY);
     return x + (endX - x) * done * done * (3 - 2 * done);
@@ -63,10 +64,10 @@ function curve(x: number, y: number, endX: number, endY: number, boxes: readonly
   const line = between.filter((box) => box.top === top);
   const wanted = at((top + bottom) / 2);
   const [gap = wanted] = line
-    .flatMap((box) => [-1, 1].map((side) => box.x + side * (box.width / 2 + CLEAR)))
+    .flatMap((box) => [-1, 1].map((side) => box.x + side * (box.width / 2 + clear)))
     .filter((place) => line.every((box) => Math.abs(place - box.x) > box.width / 2))
     .sort((a, b) => Math.abs(a - wanted) - Math.abs(b - wanted));
-  return `${curve(x, y, gap, bottom, boxes)}V${top}${curve(gap, top, endX, endY, boxes)}`;
+  return `${curve(x, y, gap, bottom, boxes, clear)}V${top}${curve(gap, top, endX, endY, boxes, clear)}`;
 }
 
 /** From the top of a lower box to the bottom of a higher one. */
@@ -87,7 +88,7 @@ export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
   }, [edges]);
   return (
     <svg ref={svg} className="edges" width="100%" height="100%" aria-hidden="true">
-      {edges.map((edge) => {
+      {edges.map((edge, index) => {
         const { from, to, isUp, size, isNear } = edge;
         const [start, end] = [places.get(from), places.get(to)];
         if (start === undefined || end === undefined) return null;
@@ -95,10 +96,11 @@ export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
         const width = WIDTH.min + WIDTH.more * Math.sqrt(size);
         const head = Math.min(4 + 1.7 * width, 0.6 * Math.abs(start.top - end.bottom));
         const tail = end.bottom + head;
+        const clear = CLEAR + LANES.width * (index % LANES.count);
         return (
           <g key={`${from}-${to}`} className={`${isUp ? "up" : "down"}${isNear ? " near" : ""}`}>
             <path
-              d={`M${x} ${start.top}${curve(x, start.top, endX, tail, [...places.values()])}`}
+              d={`M${x} ${start.top}${curve(x, start.top, endX, tail, [...places.values()], clear)}`}
               {...{ fill: "none", stroke: "currentColor", strokeWidth: width }}
             />
             <polygon

@@ -4,13 +4,17 @@ import type { ReactNode } from "react";
 
 import type { RoutedExpertInfo } from "@/api/types";
 import { LANGUAGE, namingLabel, nameTone } from "@/components/experts/expert-link";
+import { isWholeWord } from "@/components/tokens/token-chip";
 
 /** Words that say little by themselves. */
-export const FUNCTION_WORDS = new Set(
+const FUNCTION_WORDS = new Set(
   "a an the and or but nor if of to in on at for with from by as into than then that this these those there it its i me my he him his she her they them their we us our you your who which what when where is are was were be been being am do does did has have had having will would can could shall should may might must not no so very just also all any some such".match(
     /\w+/g,
   ),
 );
+
+/** Whether a token is a word with a meaning of its own, and no part of one. */
+export const isContent = (text: string) => isWholeWord(text) && !FUNCTION_WORDS.has(text.trim().toLowerCase());
 
 export type NamedInfo = Pick<RoutedExpertInfo, "label" | "automatic" | "top_tokens">;
 

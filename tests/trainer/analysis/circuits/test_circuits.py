@@ -109,6 +109,8 @@ def test_the_shown_experts_are_those_with_the_largest_first_predictions(world: W
     few = trace(world.language_model, runs, CircuitConfig(prompt=TEXT, nodes=5))
     assert few.experts == everything.experts[:5]
     assert few.active == everything.active > 90
+    whole = trace(world.language_model, runs, CircuitConfig(prompt=TEXT[:8], nodes=100))
+    assert whole.active == sum(at.position > 0 for at in whole.experts) < len(whole.experts) < 100
     assert 0 < few.retained < everything.retained <= 1
 
 

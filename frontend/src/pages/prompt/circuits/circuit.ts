@@ -3,9 +3,8 @@
 import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, CircuitTarget } from "@/api/types";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 import { formatFixed } from "@/lib/text/format";
-import { isWholeWord } from "@/components/tokens/token-chip";
 import { visibleText } from "@/lib/text/token-text";
-import { FUNCTION_WORDS, type NamedInfo } from "@/pages/prompt/expert-name";
+import { isContent, type NamedInfo } from "@/pages/prompt/expert-name";
 import { layersParam } from "@/pages/prompt/routing/routing-params";
 
 export const MOST_PROBABLE: CircuitTarget = { kind: "token", token: null };
@@ -58,8 +57,6 @@ export const CIRCUIT_PARAMS = {
 
 const isWord = (text: string) => /[\p{L}\p{N}]/u.test(text);
 
-/** A word with a meaning of its own, and no part of one. */
-const isContent = (text: string) => isWholeWord(text) && !FUNCTION_WORDS.has(text.trim().toLowerCase());
 /** Least probability of such a word that is explained in place of a function word, relative to that one's. */
 const MIN_RELATIVE = 0.1;
 /** Tokens before the end among which the last word with a meaning is looked for. */

@@ -102,6 +102,10 @@ function nodeEvents({ onSelect, onHover }: Pick<GraphProps, "onSelect" | "onHove
   return { ...events, onPointerMove };
 }
 
+/** Whether a layer has more than two experts on a token. */
+const isWide = ({ nodes }: CircuitGraph, position = -1) =>
+  nodes.some(({ layer }) => nodes.filter((node) => node.layer === layer && node.position === position).length > 2);
+
 /** A table of layers by tokens; on a narrow screen, its rows are lists. */
 export function Graph(props: GraphProps) {
   const { response, check, selected, hovered } = props;
@@ -138,7 +142,7 @@ export function Graph(props: GraphProps) {
               {runs.map(({ positions, isNamed }) => {
                 const text = positions.map((position) => tokenText(graph, position)).join(" ");
                 return (
-                  <td key={positions[0]} title={text}>
+                  <td key={positions[0]} title={text} data-wide={isWide(graph, positions[0]) || undefined}>
                     {isNamed ? text : "⋯"}
                   </td>
                 );

@@ -81,9 +81,11 @@ function EdgeList({
             <td>
               <button type="button" className="row" onClick={() => onSelect(there)}>
                 <span className="mono">{other.expert}</span>
-                <ExpertName info={expertInfo(response, other)} />
-                <span className="dim">
-                  L{other.layer}, on {tokenText(response.graph, other.position)}
+                <span>
+                  <ExpertName info={expertInfo(response, other)} />{" "}
+                  <span className="dim">
+                    L{other.layer} {tokenText(response.graph, other.position)}
+                  </span>
                 </span>
               </button>
             </td>

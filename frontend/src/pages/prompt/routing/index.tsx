@@ -5,7 +5,7 @@ import "./heat-map/heat-map.css";
 import "./token/token-panel.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { Navigate, useLocation } from "react-router";
+import { Navigate, useLocation, useNavigate } from "react-router";
 
 import { routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
@@ -13,8 +13,9 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ExamplePrompts, Examples } from "@/components/prompt/example-prompts";
 import { PromptBox, PromptLoading, usePromptDraft } from "@/components/prompt/prompt-box";
 import { PromptRow } from "@/components/prompt/prompt-row";
-import { WithRun } from "@/components/runs/current-run";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
+import { pageLinks } from "@/components/runs/page-links";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
@@ -55,11 +56,20 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
 
 /** Offered while a text to compare is missing. */
 const EXAMPLE_PAIRS = [
-  "The doctor was angry on Monday ↔ The poet was happy on Friday",
-  "The doctor told the old man that he ↔ The doctor told the old woman that she",
+  "She drank a glass of water ↔ She drank a cup of coffee",
+  "My sister lives in London ↔ My brother lives in Paris",
+  "The meeting is on Monday ↔ The meeting is in December",
 ];
 
-function EmptyComparison({ params, setParams }: RoutingState) {
+/** The texts, and examples in the layer with the most experts, whose labels are the most specific. */
+function EmptyComparison({ run, params, setParams }: RoutingState & { readonly run: RunSummary }) {
+  const navigate = useNavigate();
+  const { runs } = useCurrentRun();
+  const alike = runs.filter(
+    ({ language_model: model, method, indexed_tokens: indexed }) =>
+      model === run.language_model && method === run.method && indexed !== null,
+  );
+  const { name, layer } = alike.reduce((most, other) => (other.num_experts > most.num_experts ? other : most), run);
   return (
     <div className="prompted-empty">
       <EmptyState title="Type two texts to compare their experts">
@@ -69,10 +79,11 @@ function EmptyComparison({ params, setParams }: RoutingState) {
         )}
       </EmptyState>
       <Examples
+        title={`Or start from an example${name === run.name ? "" : `, in layer ${layer}, which has the most experts`}:`}
         prompts={EXAMPLE_PAIRS}
         onChoose={(pair) => {
-          const [first = "", second = ""] = pair.split(" ↔ ");
-          setParams({ prompt: first, second }, "push");
+          const [prompt = "", second = ""] = pair.split(" ↔ ");
+          void navigate(pageLinks(name).page("texts", { prompt, second }));
         }}
       />
     </div>
@@ -156,7 +167,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
       </Layers>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {view === "texts" && (prompt === "" || second === "") && (
-        <EmptyComparison params={params} setParams={setParams} />
+        <EmptyComparison run={run} params={params} setParams={setParams} />
       )}
       {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
       {prompt !== "" && isLoading && error === null && (

@@ -15,6 +15,7 @@ describe("URL parameters of Routing", () => {
       layers: ["one", "other-l2"],
       k: 4,
       density: 2.5,
+      mixed: true,
       rank: "rarest",
       start: true,
       rows: 50,

@@ -52,6 +52,8 @@ export const ROUTING_PARAMS = {
   rank: choiceParam(["specific", "summed", "largest", "often", "rarest"], "specific"),
   /** Hides experts above this density in percent. */
   density: numberParam(100, { min: 0, max: 100 }),
+  /** Whether weak labels are not ordered after the others. */
+  mixed: flagParam,
   /** Shows the start token. */
   start: flagParam,
   rows: numberParam(INITIAL_ROWS, { min: 1, max: MAX_ROWS }),

@@ -16,9 +16,9 @@ import { ExportMenu } from "@/components/ui/action-menu";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { formatCount, formatFixed } from "@/lib/text/format";
-import { FoundExpert, trustOf } from "@/pages/prompt/expert-name";
+import { FoundExpert, isContent, trustOf } from "@/pages/prompt/expert-name";
 
-import { Filters, MoreRows, ReplacedKl, usePredictions } from "./foot";
+import { Filters, MoreRows, ReplacedKl, usePredictions, WeakLast } from "./foot";
 import { HeatMap } from "./heat-map/heat-map";
 import {
   cellDigits,
@@ -36,6 +36,7 @@ import {
   scaleEnd,
   shownRows,
   tokenFirst,
+  weakLast,
 } from "./heat-map/heat-rows";
 import { MAX_SHARED, type RoutingLock, type RoutingState } from "./routing-params";
 import { TokenPanel } from "./token/token-panel";
@@ -58,20 +59,26 @@ type FindingProps = Pick<HeatBarProps, "predicted"> & {
   readonly rows: readonly HeatRow[];
 };
 
-/** The finding: the most specific expert, one with a clear label first, and where the layer changes the prediction most. */
+/**
+ * The finding: the most specific expert, first of those with a clear label and on a word with a meaning, and where the layer
+ * changes the prediction most.
+ */
 function Finding({ predicted, columns, rows }: FindingProps) {
   const bySize = rows.toSorted((a, b) => RANKINGS.specific.size(b) - RANKINGS.specific.size(a));
-  const best = bySize.find(({ info }) => trustOf(info) > 0) ?? bySize[0];
-  const at = columns.find(({ position }) => position === (best === undefined ? -1 : peakOf(best)));
+  const columnOf = (row: HeatRow) => columns.find(({ position }) => position === peakOf(row));
+  const named = bySize.filter(({ info }) => trustOf(info) > 0);
+  const onContent = named.find((row) => isContent(columnOf(row)?.token.text ?? ""));
+  const best = onContent ?? named[0] ?? bySize[0];
+  const at = best && columnOf(best);
   const klAt = ({ position }: Column) => predicted?.[position]?.kl ?? 0;
   const [changed] = columns.toSorted((a, b) => klAt(b) - klAt(a));
   return (
     <p className="finding">
       {best !== undefined && at !== undefined && (
         <>
-          {best !== bySize[0] && "The strongest with a clear label: "}
-          <FoundExpert info={best.info} expert={best.expert} /> stands out on <TokenChip text={at.token.text} />:
-          activation {formatFixed(best.largest, 1)}.{" "}
+          Strongest{named.length > 0 && " clear label"}
+          {onContent !== undefined && " on a content word"}: <FoundExpert info={best.info} expert={best.expert} /> on{" "}
+          <TokenChip text={at.token.text} />, activation {formatFixed(best.largest, 1)}.{" "}
         </>
       )}
       {changed !== undefined && (
@@ -100,6 +107,7 @@ function HeatBar({ response, predicted, locked, shown, total, end, params, setPa
         <Term id="specificity">by {RANKINGS[params.rank].header.toLowerCase()}</Term>; <ItalicNote />
       </p>
       <span className="grow" />
+      <WeakLast params={params} setParams={setParams} />
       <SegmentedControl
         label="Rank experts by"
         value={params.rank}
@@ -143,13 +151,16 @@ function useLock({ params, setParams }: RoutingState) {
 function useHeatRows(response: RoutingResponse, params: RoutingState["params"]) {
   const columns = useMemo(() => heatColumns(response, params.start), [response, params.start]);
   const all = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
-  const rows = useMemo(() => filterByDensity(all, params.density), [all, params.density]);
+  const rows = useMemo(
+    () => filterByDensity(all, params.density).toSorted((a, b) => weakLast(a, b, params.mixed)),
+    [all, params.density, params.mixed],
+  );
   const at = params.lock?.position;
   const shown = useMemo(() => {
     const active = at === undefined ? 0 : rows.filter((row) => row.cells.has(at)).length;
     const chosen = shownRows(tokenFirst(rows, at), columns, Math.max(params.rows, active));
-    return inGroups(chosen, params.rank, at ?? null);
-  }, [rows, columns, params.rows, params.rank, at]);
+    return inGroups(chosen, params.rank, at ?? null, params.mixed);
+  }, [rows, columns, params.rows, params.rank, params.mixed, at]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
   return { columns, rows, shown, end };
 }
@@ -181,11 +192,10 @@ export function RoutingView(props: RoutingState & { readonly run: RunSummary; re
           end={end}
         />
         <HeatMap
-          columns={columns}
+          {...{ columns, end, predicted }}
           rows={shown}
-          end={end}
           ranking={params.rank}
-          predicted={predicted}
+          isMixed={params.mixed}
           lock={held}
           onLock={onLock}
           onPreview={onPreview}

@@ -5,7 +5,6 @@ import "./difference.css";
 import { Fragment, useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { ItalicNote } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { effectiveK } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
@@ -14,11 +13,11 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import { FoundExpert } from "@/pages/prompt/expert-name";
-import { MoreRows } from "@/pages/prompt/routing/foot";
+import { MoreRows, WeakLast } from "@/pages/prompt/routing/foot";
 import { RowHead } from "@/pages/prompt/routing/heat-map/heat-map";
-import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { columnText, isBreak } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 
 import {
@@ -52,6 +51,7 @@ interface TableProps {
   /** All experts that are active in either text. */
   readonly all: readonly DifferenceRow[];
   readonly end: number;
+  readonly isMixed: boolean;
 }
 
 /** A column for each pair of tokens from the first that differs, with the share of its activation that does. */
@@ -115,7 +115,7 @@ function Sums({ row, end }: { readonly row: DifferenceRow; readonly end: number 
 }
 
 /** The experts, by score: a column for each pair of tokens, or for each whole text. */
-function DifferenceTable({ pairs, rows, all, end }: TableProps) {
+function DifferenceTable({ pairs, rows, all, end, isMixed }: TableProps) {
   const from = pairs === null ? 0 : firstDifference(pairs);
   const columns = pairs?.slice(from, from + MAX_COLUMNS).map((_, i) => from + i);
   const digits = end >= 4 ? 1 : 2;
@@ -137,8 +137,8 @@ function DifferenceTable({ pairs, rows, all, end }: TableProps) {
       <table className="heat difference" aria-label="Differences, tokens by experts">
         <TableHead pairs={pairs} all={all} />
         <tbody>
-          {rows.map(({ row, score }) => (
-            <tr key={row.expert}>
+          {rows.map(({ row, score }, i) => (
+            <tr key={row.expert} className={isBreak(row, rows[i - 1]?.row, isMixed) ? "break" : undefined}>
               <RowHead expert={row.expert} info={row.info} />
               {columns?.map((column) => cell(row, column)) ?? <Sums row={row} end={end} />}
               <td className="num sum wide-only">{formatSigned(changeOf(row), 2)}</td>
@@ -151,8 +151,7 @@ function DifferenceTable({ pairs, rows, all, end }: TableProps) {
   );
 }
 
-interface FindingProps extends Pick<TableProps, "pairs" | "all"> {
-  readonly run: RunSummary;
+interface FindingProps extends Pick<TableProps, "pairs" | "all" | "isMixed"> {
   /** Tokens of both texts. */
   readonly lengths: readonly number[];
 }
@@ -160,54 +159,64 @@ interface FindingProps extends Pick<TableProps, "pairs" | "all"> {
 /** Most changed words with a sentence. */
 const MAX_WORDS = 3;
 
-/** How much of the activation differs in a part, and the experts that each text activates more there. */
-function Part({ all, part }: Pick<TableProps, "all"> & { readonly part: ReadonlySet<number> | null }) {
+/** The expert that each text activates more in a part, the first of the table, and how much of the activation differs. */
+function Part({
+  all,
+  part,
+  isMixed,
+}: Pick<FindingProps, "all" | "isMixed"> & { readonly part: ReadonlySet<number> | null }) {
   return (
     <>
-      by <b>{formatPercent(differingShare(all, part), 0)} %</b> of the activation
-      {tellingOf(all, part).map(({ row, change }, order) => (
+      {tellingOf(all, part, isMixed).map(({ row, change }, order) => (
         <Fragment key={row.expert}>
-          {order === 0 ? ": " : ", "}
+          {order > 0 && ", "}
           {change < 0 ? "less" : "more"}{" "}
           <FoundExpert info={row.info} expert={row.expert}>
             {formatSigned(change, 2)}
           </FoundExpert>
         </Fragment>
       ))}
-      .
+      ; <b>{formatPercent(differingShare(all, part), 0)} %</b> of the activation differs.
     </>
   );
 }
 
-/** The finding: how many experts differ; how much, and which most, at each changed word and on the equal tokens after it. */
-function Finding({ run, all, pairs, lengths }: FindingProps) {
-  const every = pairs === null ? null : new Set(pairs.keys());
-  const count = byScore(all, every).length;
+/** The finding: which experts differ most at each changed word and on the equal tokens after it, and how much in all. */
+function Finding({ all, pairs, isMixed, lengths }: FindingProps) {
   const { changed, equal } = placesOf(pairs ?? []);
-  const size = ({ part }: (typeof changed)[number]) => tellingOf(all, part)[0]?.score ?? 0;
+  const size = ({ part }: (typeof changed)[number]) =>
+    Math.max(0, ...tellingOf(all, part, isMixed).map(({ score }) => score));
   const shown = changed.toSorted((x, y) => size(y) - size(x)).slice(0, MAX_WORDS);
+  const parts = { all, isMixed };
+  if (byScore(all, pairs === null ? null : new Set(pairs.keys()), isMixed).length === 0) {
+    return (
+      <p className="finding" role="status">
+        Both texts activate the same experts equally strongly.
+      </p>
+    );
+  }
   return (
     <div className="finding" role="status">
-      <p>
-        <b>
-          {formatPlural(count, "expert")} of layer {run.layer} {count === 1 ? "differs" : "differ"}.
-        </b>{" "}
-        {count === 0 && "Both texts activate the same experts equally strongly."}
-        {shown.length < changed.length && `The ${MAX_WORDS} largest of ${changed.length} changes:`}
-        {pairs === null && count > 0 && `Summed over ${lengths.join(" and ")} tokens, the texts differ `}
-        {pairs === null && count > 0 && <Part all={all} part={null} />}
-      </p>
-      {count > 0 &&
-        shown.map(({ part, a, b }) => (
-          <p key={[...part][0]}>
-            <span className="mono changed down">{a || "nothing"}</span> →{" "}
-            <span className="mono changed up">{b || "nothing"}</span> differs <Part all={all} part={part} />
-          </p>
-        ))}
-      {count > 0 && equal.size > 0 && (
+      {shown.map(({ part, a, b }) => (
+        <p key={[...part][0]}>
+          <span className="mono changed down">{a || "nothing"}</span> →{" "}
+          <span className="mono changed up">{b || "nothing"}</span>: <Part {...parts} part={part} />
+        </p>
+      ))}
+      {shown.length < changed.length && (
+        <p className="dim">
+          The {MAX_WORDS} largest of {changed.length} changes.
+        </p>
+      )}
+      {pairs === null && (
         <p>
-          {equal.size === 1 ? "The equal token after that differs" : `The ${equal.size} equal tokens after that differ`}{" "}
-          <Part all={all} part={equal} />
+          Summed over {lengths.join(" and ")} tokens: <Part {...parts} part={null} />
+        </p>
+      )}
+      {equal.size > 0 && (
+        <p>
+          On the {equal.size === 1 ? "equal token" : `${equal.size} equal tokens`} after that:{" "}
+          <Part {...parts} part={equal} />
         </p>
       )}
     </div>
@@ -231,16 +240,16 @@ interface DifferenceViewProps extends RoutingState {
 }
 
 /** The experts, by score, and the pairs of tokens, also null where whole texts are compared. */
-function useDifference({ first, second, params: { align } }: DifferenceViewProps) {
+function useDifference({ first, second, params: { align, mixed: isMixed } }: DifferenceViewProps) {
   return useMemo(() => {
     const pairs = alignRoutings(first, second);
     const all = differenceRows(pairs, { ...first.experts, ...second.experts });
     const isAligned = align === "auto" ? isAlike(pairs) : align === "aligned";
     const every = isAligned ? new Set(pairs.keys()) : null;
-    const rows = byScore(all, every);
+    const rows = byScore(all, every, isMixed);
     const end = axisLimit(Math.max(0, ...all.map((row) => Math.abs(changeAt(row, every)))));
     return { all, rows, end, pairs, aligned: isAligned ? pairs : null };
-  }, [first, second, align]);
+  }, [first, second, align, isMixed]);
 }
 
 export function DifferenceView(props: DifferenceViewProps) {
@@ -257,7 +266,7 @@ export function DifferenceView(props: DifferenceViewProps) {
   }));
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Finding run={run} all={all} pairs={aligned} lengths={lengths} />
+      <Finding all={all} pairs={aligned} isMixed={params.mixed} lengths={lengths} />
       <div className="row pane-h">
         <RampLegend
           kind="diverging"
@@ -265,10 +274,11 @@ export function DifferenceView(props: DifferenceViewProps) {
           high={`+${formatFixed(end, 1)} second text`}
         />
         <p className="dim">
-          {shown.length < rows.length ? `${shown.length} of ${formatCount(rows.length)}` : rows.length} experts, by{" "}
-          <Term id="difference_score">{aligned ? "largest difference" : "change"} × rarity</Term>; <ItalicNote />
+          {shown.length < rows.length ? `${shown.length} of ${formatCount(rows.length)}` : rows.length} experts that
+          differ, by <Term id="difference_score">{aligned ? "largest difference" : "change"} × rarity</Term>
         </p>
         <span className="grow" />
+        <WeakLast params={params} setParams={setParams} />
         <SegmentedControl
           label="Comparison"
           value={aligned ? "aligned" : "apart"}
@@ -276,7 +286,7 @@ export function DifferenceView(props: DifferenceViewProps) {
           segments={segmentsOf({ aligned: "Aligned tokens", apart: "Whole texts" })}
         />
       </div>
-      <DifferenceTable pairs={aligned} rows={shown} {...{ all, end }} />
+      <DifferenceTable pairs={aligned} rows={shown} isMixed={params.mixed} {...{ all, end }} />
       <div className="row wrap heat-foot">
         <MoreRows hidden={rows.length - shown.length} setParams={setParams} />
         <p className="dim">

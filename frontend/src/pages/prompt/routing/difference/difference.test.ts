@@ -38,7 +38,7 @@ describe("the difference between two routings", () => {
   const rows = differenceRows(pairs, A.experts);
   const every = new Set(pairs.keys());
   const numbers = (part: ReadonlySet<number> | null, of = rows) =>
-    byScore(of, part).map(({ row, change }) => [row.expert, change]);
+    byScore(of, part, true).map(({ row, change }) => [row.expert, change]);
 
   it("is computed by token pair, without the start token", () => {
     expect(pairs.map((pair) => [pair.a?.id, pair.b?.id])).toEqual([
@@ -57,6 +57,9 @@ describe("the difference between two routings", () => {
     for (const part of [new Set([0, 1]), null]) {
       expect(numbers(part, differenceRows(longer, experts)).map(([expert]) => expert)).toEqual([8, 7]);
     }
+    const unnamed = { density: 0.001, label: null, automatic: null };
+    const named = differenceRows(longer, { 7: { ...unnamed, density: 0.9, label: "seven" }, 8: unnamed } as never);
+    expect(byScore(named, null, false).map(({ row }) => row.expert)).toEqual([7, 8]); // weak labels last
   });
 
   it("sums over whole texts if tokens are not aligned", () => {
@@ -71,10 +74,10 @@ describe("the difference between two routings", () => {
     const other = alignRoutings(A, routing([token(1, [[5, 1]]), token(3, [])]));
     expect(differingShare(differenceRows(other, A.experts), every)).toBe(1);
     const same = alignRoutings(A, A);
-    expect([differingShare(differenceRows(same, A.experts), every), byScore(differenceRows(same, {}), every)]).toEqual([
-      0,
-      [],
-    ]);
+    expect([
+      differingShare(differenceRows(same, A.experts), every),
+      byScore(differenceRows(same, {}), every, true),
+    ]).toEqual([0, []]);
   });
 
   it("has a line for each changed word and the equal tokens after it, by the first expert of the table for each text", () => {
@@ -86,7 +89,7 @@ describe("the difference between two routings", () => {
     expect([changed.map(({ a, b }) => [a, b]), [...equal]]).toEqual([[["t2", "t3"]], [2]]);
     const info = { label: null, automatic: null, density: 0.25 };
     const told = (part: ReadonlySet<number>) =>
-      tellingOf(differenceRows(longer, { 7: info, 8: info } as unknown as typeof A.experts), part).map(
+      tellingOf(differenceRows(longer, { 7: info, 8: info } as unknown as typeof A.experts), part, true).map(
         ({ row, change, score }) => [row.expert, change, score],
       );
     expect(changed.map(({ part }) => told(part))).toEqual([[[8, 3, 6], [7, -2, 4]]]); // prettier-ignore

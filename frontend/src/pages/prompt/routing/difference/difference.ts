@@ -1,7 +1,7 @@
 /** Differences between the routings of two texts, by expert. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
-import { rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { rarityOf, weakLast } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MAX_SHARED } from "@/pages/prompt/routing/routing-params";
 
 /** lengths[i][j]: length of the longest common subsequence of `a` from i and `b` from j. */
@@ -102,13 +102,16 @@ export function differenceRows(
   });
 }
 
-/** The rows with a change in a part, by its size times log₂(1 / density): common experts come last. */
-export const byScore = (rows: readonly DifferenceRow[], part: Part, sign = 0) =>
+/**
+ * The rows with a change in a part, by its size times log₂(1 / density): common experts come last. `isMixed`: weak labels
+ * do not come after the others.
+ */
+export const byScore = (rows: readonly DifferenceRow[], part: Part, isMixed: boolean, sign = 0) =>
   rows
     .map((row) => ({ row, change: changeAt(row, part, sign) }))
     .map(({ row, change }) => ({ row, change, score: Math.abs(change) * rarityOf(row.info) }))
     .filter(({ change }) => Math.abs(change) > ROUNDING_ERROR)
-    .toSorted((x, y) => y.score - x.score || x.row.expert - y.row.expert);
+    .toSorted((x, y) => weakLast(x.row, y.row, isMixed) || y.score - x.score || x.row.expert - y.row.expert);
 
 /** 0 if the same experts are equally active in a part, 1 if no expert is active in both texts. */
 export function differingShare(rows: readonly DifferenceRow[], part: Part): number {
@@ -148,9 +151,9 @@ export function placesOf(pairs: readonly TokenPair[]) {
   return { changed, equal };
 }
 
-/** Of the experts that each text activates more in a part, that with the largest score. */
-export const tellingOf = (rows: readonly DifferenceRow[], part: Part) =>
-  [1, -1].flatMap((sign) => byScore(rows, part, sign).slice(0, 1)).toSorted((x, y) => y.score - x.score);
+/** Of the experts that the second text activates more in a part, the first in the table's order, and of the first text's. */
+export const tellingOf = (rows: readonly DifferenceRow[], part: Part, isMixed: boolean) =>
+  [1, -1].flatMap((sign) => byScore(rows, part, isMixed, sign).slice(0, 1));
 
 /** The first rows as a map of the pairs, for a snapshot. */
 export function sharedDifference(

@@ -33,6 +33,7 @@ import {
   type ColumnWindow,
   formatKl,
   type HeatRow,
+  isBreak,
   type Predicted,
   type Ranking,
   RANKINGS,
@@ -135,7 +136,7 @@ interface HeatRowProps extends Pick<HeatMapProps, "columns" | "end" | "ranking">
   readonly window: ColumnWindow;
   readonly locked: number | null;
   readonly isLocked: boolean;
-  /** Whether it is the first row that is inactive on the locked token. */
+  /** Whether it is the first row that is inactive on the locked token, or that has a weak label. */
   readonly isBreak: boolean;
 }
 
@@ -247,6 +248,7 @@ interface HeatMapProps {
   readonly rows: readonly HeatRow[];
   readonly end: number;
   readonly ranking: Ranking;
+  readonly isMixed: boolean;
   readonly lock: RoutingLock | null;
   readonly predicted: Predicted;
   /** Must be stable between renders. */
@@ -313,7 +315,7 @@ function useEvents({ columns, rows, predicted, onPreview, onLock }: HeatMapProps
 }
 
 export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
-  const { columns, rows, end, ranking, lock, predicted } = props;
+  const { columns, rows, end, ranking, isMixed, lock, predicted } = props;
   const isNarrow = useIsNarrow();
   const lengths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
   const box = useRef<HTMLDivElement>(null);
@@ -359,7 +361,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
               ranking={ranking}
               locked={locked}
               isLocked={row.expert === lock?.expert}
-              isBreak={i === numActive && i > 0}
+              isBreak={(i === numActive && i > 0) || isBreak(row, rows[i - 1], isMixed)}
             />
           ))}
         </tbody>

@@ -98,7 +98,7 @@ describe("heat map rows", () => {
 
   it("are shown by score, those of a locked token first", () => {
     const shown = (locked: number | null) =>
-      inGroups(heatRows(columns, EXPERTS, "specific"), "specific", locked).map((row) => [
+      inGroups(heatRows(columns, EXPERTS, "specific"), "specific", locked, true).map((row) => [
         row.expert,
         Number(scoreAt(row, locked).toFixed(2)),
       ]);

@@ -1,7 +1,7 @@
 /** Data of the heat map: rows, their order, the colour scale, and columns by token length. */
 
 import type { PredictedToken, RoutedExpert, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/expert-link";
+import { isWeak, shownAutomatic } from "@/components/experts/expert-link";
 import type { FigureTable } from "@/components/plots/figure";
 import { axisLimit } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/text/format";
@@ -59,6 +59,20 @@ function rarity({ density }: RoutedExpertInfo, active: number, columns: number):
   const share = density === null || density <= 0 ? active / Math.max(1, columns) : density;
   return -Math.log2(Math.min(1, share));
 }
+
+interface Named {
+  readonly info: RoutedExpertInfo | undefined;
+}
+
+/** Whether the label of a row is weak, or it has none; 1 or 0. */
+export const weakness = ({ info = UNKNOWN }: Named): number => Number(isWeak(info.label, info.automatic));
+
+/** Order of two rows: those with weak labels come last, unless they are mixed with the others. */
+export const weakLast = (a: Named, b: Named, isMixed: boolean): number => (isMixed ? 0 : weakness(a) - weakness(b));
+
+/** Whether a row is the first with a weak label after the others. */
+export const isBreak = (row: Named, before: Named | undefined, isMixed: boolean): boolean =>
+  before !== undefined && weakLast(before, row, isMixed) < 0;
 
 /** By itself, without a text: all experts of unknown density are equally rare. */
 export const rarityOf = (info: RoutedExpertInfo | undefined): number => rarity(info ?? UNKNOWN, 1, 2);
@@ -173,10 +187,15 @@ export const scoreAt = (row: HeatRow, position: number | null): number =>
   position !== null && row.cells.has(position) ? specificity(row, position) : RANKINGS.specific.size(row);
 
 /** Rows as shown: those that are active on a locked token before the others, each group by its last column. */
-export function inGroups(rows: readonly HeatRow[], ranking: Ranking, locked: number | null): readonly HeatRow[] {
+export function inGroups(
+  rows: readonly HeatRow[],
+  ranking: Ranking,
+  locked: number | null,
+  isMixed: boolean,
+): readonly HeatRow[] {
   const isOn = ({ cells }: HeatRow) => Number(locked !== null && cells.has(locked));
   const score = (row: HeatRow) => (ranking === "specific" ? scoreAt(row, locked) : 0); // the others are in order
-  return rows.toSorted((a, b) => isOn(b) - isOn(a) || score(b) - score(a));
+  return rows.toSorted((a, b) => isOn(b) - isOn(a) || weakLast(a, b, isMixed) || score(b) - score(a));
 }
 
 /** The rows that are active on a token, by activation × rarity there, before the others. */
