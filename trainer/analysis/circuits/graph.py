@@ -298,7 +298,8 @@ CHANCE_SDS = 2
 SMALLEST_WHOLE = 0.05
 """Smallest change by all experts, in units of the target, whose shares are stated."""
 LIMITS = (
-    "Kept alone: all other experts are mean-ablated, but for those on the start token. Necessary is the share that is lost without the shown experts. "
+    "Kept alone: all other experts are mean-ablated, but for those on the start token. Necessary is the share that is "
+    "lost without the shown experts. "
     + ", ".join(f"{degree}sufficient or necessary from {share:.0%}" for share, degree in DEGREES).capitalize()
     + f"; never sufficient below random experts plus {CHANCE_SDS} SD. Predictions hold from r = {HELD[0]} and "
     f"{HELD[1]:.0%} in the predicted direction, roughly from {ROUGHLY_HELD[0]} and {ROUGHLY_HELD[1]:.0%}."
