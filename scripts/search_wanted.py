@@ -94,7 +94,7 @@ def searched(
     drawn = draws.choice(price_N.nonzero()[:, 0].tolist())
     elsewhere = config.model_copy(update={"prompts": task.measured})
     edits = [priced(run, expert, price_N) for expert in (best.edit.expert, drawn)]
-    effects = measure(language_model, run, elsewhere, [(edit,) for edit in edits])
+    effects = measure(language_model, run, elsewhere, [(edit,) for edit in edits]).effects
     own, other = (
         {"expert": edit.expert, "strength": edit.strength, "change": effect.change, "price": effect.price}
         for edit, effect in zip(edits, effects, strict=True)

@@ -34,7 +34,7 @@ def main(names: list[str]) -> None:
         price_N = predicted[run.name]
         experts = draw.sample((price_N > 0).nonzero()[:, 0].tolist(), SAMPLED) + price_N.topk(LARGEST).indices.tolist()
         groups = [[Edit(run=run.name, expert=expert, mode="add", strength=1.0)] for expert in experts]
-        measured = [effect.price for effect in measure(language_model, runs, config, groups)]
+        measured = [effect.price for effect in measure(language_model, runs, config, groups).effects]
         found[run.name] = {"experts": experts, "predicted": price_N[experts].tolist(), "measured": measured}
     print(json.dumps(found))
 

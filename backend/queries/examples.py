@@ -1,18 +1,21 @@
-"""Stored examples of an expert: pages in order of activation, and random samples.
+"""Stored examples of an expert: pages in order of activation, and random samples. Stored texts before a given one.
 
 An index stores a few random examples per activation bin, and bins hold very different shares of the active tokens. A
 sample therefore draws a bin by its number of remaining tokens, then one of its examples, which equals drawing tokens
 without replacement. It ends when the drawn bin has no example left, because another bin would bias the sample.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import random
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from sqlalchemy import ColumnElement, select, tuple_
+from sqlalchemy import ColumnElement, LargeBinary, select, tuple_, type_coerce
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from mxd.backend.database.engine import WITH_TOKENS, StoredExample
@@ -22,7 +25,10 @@ from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import ExampleSample, Order, PageSort
 from mxd.trainer.storage.database.column_types import PackedLists, unpack_active
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
+from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord, SequenceRecord
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Id = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -121,6 +127,37 @@ def described(example: StoredExample, vocabulary: Vocabulary) -> dict[str, Any]:
         # Position, activation with the seven digits of a float32, and rank.
         "active": tuple([(at, float(f"{strength:.7g}"), rank) for at, strength, rank in unpack_active(example.active)]),
     }
+
+
+HELD_OUT_TEXTS, HELD_OUT_TOKENS, MIN_HELD_OUT_TOKENS = 3, 24, 8
+"""Most texts that are returned before a given one, and their largest and smallest lengths."""
+SEARCHED_SEQUENCES = 16_384
+
+
+def texts_before(
+    session: Session, run: RunRecord, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, ...]:
+    """Return stored texts that end where one of ``texts`` follows for the first time, each after another token, in
+    random order; none without an index. The start of a document ends them."""
+    stored = type_coerce(SequenceRecord.token_ids, LargeBinary)
+    query = select(stored).where(SequenceRecord.run_id == run.id).order_by(SequenceRecord.sequence)
+    packed = session.scalars(query.limit(SEARCHED_SEQUENCES)).all()
+    token_S, end_N = PackedLists.of([bytes(each) for each in packed]).numbers()
+    chance, found = random.Random(0), dict[int, str]()
+    starts = {*tokenizer.all_special_ids}
+    for wanted in (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts):
+        places = np.flatnonzero(token_S[: len(token_S) - len(wanted) + 1] == wanted[0]).tolist()
+        for place in chance.sample(places, len(places)):
+            start, end = end_N[(at := int(np.searchsorted(end_N, place, "right"))) - 1 : at + 1].tolist()
+            before = token_S[max(place - HELD_OUT_TOKENS, start) : place].tolist()
+            before = before[1 + max((at for at, token in enumerate(before) if token in starts), default=-1) :]
+            around = [*before, *token_S[place : min(place + len(wanted), end)].tolist()]
+            first = next((at for at in range(len(around)) if around[at : at + len(wanted)] == wanted), None)
+            if first == len(before) >= MIN_HELD_OUT_TOKENS:
+                found.setdefault(before[-1], tokenizer.decode(before, clean_up_tokenization_spaces=False))
+            if len(found) >= HELD_OUT_TEXTS:
+                break
+    return tuple(found.values())[:HELD_OUT_TEXTS]
 
 
 Place = tuple[int, int]

@@ -13,8 +13,15 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.annotations import NoteRecord, lists_with, tags_of
 from mxd.backend.database.engine import among
 from mxd.backend.errors import ExpertNotFoundError
-from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, both_labels
+from mxd.backend.inference.run_loader import Vocabulary, fold
+from mxd.backend.queries.automatic_labels import (
+    FEATURES,
+    QUOTED,
+    accuracy_interval,
+    automatic_labels,
+    both_labels,
+    shown_labels,
+)
 from mxd.backend.queries.coactivation import MIN_EVENTS
 from mxd.backend.queries.runs import check_expert, find_index
 from mxd.backend.schemas.experts import (
@@ -92,6 +99,19 @@ def most_promoted(session: Session, run: RunRecord, experts: Collection[int], vo
     chosen = AblationRecord.run_id == run.id, AblationRecord.expert.in_(experts)
     rows = session.execute(select(AblationRecord.expert, AblationRecord.promoted).where(*chosen))
     return {expert: vocabulary.name(int(promoted[0][0])) for expert, promoted in rows if promoted}
+
+
+def naming(
+    session: Session, run: RunRecord, experts: Collection[int], texts: Collection[str], vocabulary: Vocabulary
+) -> set[int]:
+    """Return the experts that name one of ``texts``: as a word of a rule-based label, or as a promoted token."""
+    folded = set(map(fold, texts))
+    shown = shown_labels(session, run, experts)
+    names = {expert: QUOTED.findall(each.label) for expert, each in shown.items() if each.labeller == FEATURES}
+    chosen = AblationRecord.run_id == run.id, AblationRecord.expert.in_(experts)
+    for expert, promoted in session.execute(select(AblationRecord.expert, AblationRecord.promoted).where(*chosen)):
+        names[expert] = [*names.get(expert, ()), *(vocabulary.name(int(token)) for token, _ in promoted)]
+    return {expert for expert, words in names.items() if folded.intersection(map(fold, words))}
 
 
 def _token_effects(pairs: Sequence[Sequence[float]], vocabulary: Vocabulary) -> tuple[TokenEffect, ...]:

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, computed_field, model_validator
 from mxd.backend.schemas.base import ErrorEvent, Schema, StepEvent
 from mxd.backend.schemas.routing import CircuitRequest, RoutedExpertInfo, RoutingRequest
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
-from mxd.trainer.analysis.results import EditPrice, FoundExperts, TokenEffect
+from mxd.trainer.analysis.results import EditPrice, FoundExperts, SearchColumn, TokenEffect
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.config.steering import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.inference.results import (
@@ -228,6 +228,9 @@ class FindResponse(Schema):
     found: FoundExperts
     experts: dict[str, dict[int, RoutedExpertInfo]]
     """Labels and statistics of the experts, by run and expert."""
+    naming: dict[str, tuple[int, ...]]
+    """Experts by run whose rule-based label or promoted tokens have a wanted text."""
+    columns: tuple[SearchColumn, ...]
 
 
 class PriceRequest(Schema):

@@ -178,8 +178,9 @@ def test_from_a_wish_to_a_steered_text(page: Page) -> None:
     expect(rows.first).to_be_visible(timeout=SECONDS)
     steered = page.get_by_role("region", name="Steered", exact=True)
     expect(steered).to_contain_text(re.compile(r"done, \d+ tokens"), timeout=SECONDS)
-    expect(rows.first.locator("td.c-price")).to_have_text(re.compile(r"^[\d.]+ ×$"), timeout=SECONDS)
-    effects = rows.locator("td.c-effect").all_inner_texts()
+    expect(rows.first.locator("td.c-price")).to_have_text(re.compile(r"^[\d.]+$"), timeout=SECONDS)
+    expect(rows.first.locator("td.c-rises")).to_have_text(re.compile(r"^\d of [1-3]$"))
+    effects = rows.locator("td.c-held_out").all_inner_texts()
     measured = [float(text.split()[0].replace("−", "-")) for text in effects]
     assert measured == sorted(measured, reverse=True)
     page.reload()

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mxd.trainer.analysis.edit_price import RANDOM_GROUPS, EditedPasses, units_of, unrelated_readings
 from mxd.trainer.analysis.effects import Forward, Reading, differentiable_forward, layers_of, read_target
-from mxd.trainer.analysis.results import COSTLY, EditEffect, FoundExpert, FoundExperts
+from mxd.trainer.analysis.results import COSTLY, EditEffect, EditEffects, FoundExpert, FoundExperts
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.config.steering import Edit
 from mxd.trainer.errors import UserError
@@ -164,13 +164,18 @@ class _State:
         return 1 / (1 - self.share)
 
 
+Sides = tuple[Sequence[Reading], Sequence[Reading]]
+
+
 @dataclass(frozen=True, eq=False)
 class _Search(EditedPasses):
     """Runs and texts of a search."""
 
     config: FindConfig
-    readings: Sequence[tuple[Sequence[Reading], Sequence[Reading]]]
+    readings: Sequence[Sides]
     """For each prompt, those of the wanted texts and those of the unwanted ones."""
+    held_out: Sequence[Sides]
+    """As ``readings``, of the texts that the search does not use."""
 
     @classmethod
     def prepare(
@@ -182,12 +187,14 @@ class _Search(EditedPasses):
         callbacks: Callbacks,
     ) -> Self:
         chosen = [runs] if isinstance(runs, Run) else list(runs)
-        readings = []
-        for prompt in config.prompts:
+
+        def sides(prompt: str) -> Sides:
             ids = text_ids(language_model, chosen, prompt)
-            readings.append(tuple(_readings(language_model, ids, texts) for texts in (config.wanted, config.unwanted)))
+            return _readings(language_model, ids, config.wanted), _readings(language_model, ids, config.unwanted)
+
+        readings, held_out = (tuple(map(sides, texts)) for texts in (config.prompts, config.held_out))
         units, layers = all_units(chosen) if units is None else units, layers_of(language_model, chosen)
-        return cls(language_model, chosen, layers, units, callbacks, config, readings)  # type: ignore[arg-type]
+        return cls(language_model, chosen, layers, units, callbacks, config, readings, held_out)
 
     def predicted(self, state: _State, change: float) -> float:
         """Predicted change of the wish for its first-order ``change``. Log-odds are closer to linear than it is."""
@@ -230,29 +237,39 @@ class _Search(EditedPasses):
         (state,) = self.states(values)
         return state, {run.name: totals[run.config.layer] * units_of(run, self.units) for run in self.runs}
 
-    def measured(self, groups: Sequence[Sequence[Edit]]) -> list[_State]:
+    def measured(self, groups: Sequence[Sequence[Edit]], texts: Sequence[Sides]) -> list[_State]:
+        """State of each group, over some texts."""
 
         def values(reading: Reading) -> Tensor:
             return torch.cat([reading.value(forward) for forward in self.forwards(reading, groups)])
 
-        return self.states(
-            [(list(map(values, wanted)), list(map(values, unwanted))) for wanted, unwanted in self.readings]
-        )
+        return self.states([(list(map(values, wanted)), list(map(values, unwanted))) for wanted, unwanted in texts])
 
-    def effects(self, groups: Sequence[Sequence[Edit]]) -> list[EditEffect]:
+    def effects(self, groups: Sequence[Sequence[Edit]]) -> EditEffects:
         """Effect of each group on the wish, and its price."""
-        drawn, effects = self.random_groups(groups), list[EditEffect]()
-        before, *states = self.measured([(), *groups, *drawn])
+        drawn = self.random_groups(groups)
+        rows = [(), *groups, *drawn]
+        before, *states = self.measured(rows, self.readings)
+        wishes = [[state.wish for state in self.measured(rows, [text])] for text in self.held_out]
+        change_HR = torch.tensor(wishes).reshape(len(wishes), len(rows))
+        change_HR = change_HR[:, 1:] - change_HR[:, :1]
+        own_HG, random_HR = change_HR.split([len(groups), len(drawn)], dim=1)
+        rises_G = (own_HG > random_HR.amax(1, keepdim=True).clamp_min(0)).sum(0).tolist()
+        held_out_G = own_HG.mean(0).tolist() if wishes else [None] * len(groups)
         texts = unrelated_readings(self.language_model, self.runs[0], self.config.unrelated)
-        random_prices, random_states = self.prices(texts, drawn), states[len(groups) :]
+        random_prices, effects = self.prices(texts, drawn), list[EditEffect]()
         for n, (state, price) in enumerate(zip(states, self.prices(texts, groups), strict=False)):
-            own = slice(RANDOM_GROUPS * n, RANDOM_GROUPS * (n + 1))
-            random_price = sum(random_prices[own]) / RANDOM_GROUPS
-            random_change = max(each.wish for each in random_states[own]) - before.wish
-            is_costly = price >= COSTLY * random_price
-            random = random_price, random_change, RANDOM_GROUPS
-            effects.append(EditEffect(state.wish - before.wish, state.probability, price, *random, is_costly))
-        return effects
+            random_price = sum(random_prices[RANDOM_GROUPS * n : RANDOM_GROUPS * (n + 1)]) / RANDOM_GROUPS
+            change = state.wish - before.wish, _log_sigmoid(state.log_odds) - _log_sigmoid(before.log_odds)
+            costs = price, random_price, price >= COSTLY * random_price
+            effects.append(EditEffect(*change, state.probability, *costs, held_out_G[n], rises_G[n]))
+        return EditEffects(
+            effects=tuple(effects),
+            held_out=self.config.held_out,
+            random_experts=len(drawn),
+            random_change=max(state.wish for state in states[len(groups) :]) - before.wish,
+            random_held_out_change=float(random_HR.mean(0).max()) if wishes else None,
+        )
 
 
 def _readings(language_model: LanguageModel, ids: Sequence[int], texts: Sequence[str]) -> list[Reading]:
@@ -291,7 +308,7 @@ def find(
     search = _Search.prepare(language_model, runs, config, units, callbacks)
     before, effects = search.linearized()
     candidates = _candidates(search, before, effects, CANDIDATES_PER_HIT * config.hits)
-    after = search.measured([(edit,) for edit, *_ in candidates]) if candidates else []
+    after = search.measured([(edit,) for edit, *_ in candidates], search.readings) if candidates else []
     experts = [
         FoundExpert(
             edit=edit,
@@ -336,8 +353,9 @@ def measure(
     groups: Sequence[Sequence[Edit]],
     units: Units | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
-) -> tuple[EditEffect, ...]:
-    """Measure the effect of each group of edits on the wish, and its price. Arguments and errors as ``find``.
+) -> EditEffects:
+    """Measure the effect of each group of edits on the wish, on the prompts and on ``config.held_out``, and its price.
+    Arguments and errors as ``find``.
 
     Edits without a run belong to the first.
 
@@ -349,4 +367,4 @@ def measure(
     named = [[edit if edit.run else edit.model_copy(update=first) for edit in group] for group in groups]
     if unsupported := [edit for group in named for edit in group if edit.mode != "add" or edit.when is not None]:
         raise UserError(f"Effects are measured for edits such as 12:add:2 only, not for {unsupported[0]}.")
-    return tuple(search.effects(named)) if groups else ()
+    return search.effects(named) if groups else EditEffects((), config.held_out, 0, 0.0, None)

@@ -47,18 +47,84 @@ class EditEffect(Documented):
     change: float
     """Change of the wish: log-probability of the wanted texts minus that of the unwanted ones, in nats, averaged over
     the prompts."""
+    alone: float
+    """Change of the logarithm of ``probability``, in nats."""
     probability: float
     """Probability of the wanted texts or, without any, of no unwanted one, averaged over the prompts."""
     price: float
     """KL divergence of the next-token distribution from the original one on unrelated text, in nats per token."""
     random_price: float
-    """Mean price of random experts of the same runs at the same strengths."""
-    random_change: float
-    """The largest change of the wish by one of these ``random_experts``."""
-    random_experts: int
-    """Number of random experts per edit."""
+    """Mean price of two random experts of the same runs at the same strengths."""
     is_costly: bool
     """True from twice the price of random experts."""
+    held_out_change: float | None
+    """Mean change of the wish over the other texts; None without them."""
+    held_out_rises: int
+    """Number of these texts on which the change is above 0 and above that of every random expert."""
+
+
+@dataclass(frozen=True)
+class EditEffects(Documented):
+    """Measured effects of several groups of edits, beside random experts at the same strengths."""
+
+    effects: tuple[EditEffect, ...]
+    held_out: tuple[str, ...]
+    """Other texts, in which a wanted text follows. The search did not use them."""
+    random_experts: int
+    """Number of random experts, two per edit."""
+    random_change: float
+    """Largest change of the wish by one of them."""
+    random_held_out_change: float | None
+    """Largest mean change over the other texts by one of them; None without these texts."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sentence(self) -> str:
+        """How many edits work on the other texts, what random experts reach, and the order of ``best_first``."""
+        random = (
+            f"{self.random_experts} random experts at these strengths: at most {signed(self.random_change, 2)} nats"
+        )
+        if self.random_held_out_change is None:
+            return (
+                f"Not checked on other texts: the run's index stores none with a wanted text. {random}. "
+                "Order: change after the prompt."
+            )
+        texts = len(self.held_out)
+        rising = sum(2 * effect.held_out_rises > texts for effect in self.effects)
+        return (
+            f"{rising or 'None'} of these {len(self.effects)} {'work' if rising > 1 else 'works'} better than every "
+            f"random expert on most of {texts} stored texts that continue so and that the search did not use. {random} "
+            f"after this prompt, {signed(self.random_held_out_change, 2)} on those texts. Order: change on those texts."
+        )
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def best_first(self) -> tuple[int, ...]:
+        """Indices of the edits: largest change on the other texts first, after the prompt without these texts. Those
+        that lower the wanted text, and the unwanted one even more, are last."""
+        by = [each.change if each.held_out_change is None else each.held_out_change for each in self.effects]
+        return tuple(sorted(range(len(by)), key=lambda n: (self.effects[n].alone < 0, -by[n])))
+
+
+@dataclass(frozen=True)
+class SearchColumn(Documented):
+    """A column of a search by effect, on the page and on the command line."""
+
+    key: Literal["strength", "held_out", "rises", "change", "alone", "probability", "price"]
+    title: str
+    unit: str
+
+
+SEARCH_COLUMNS = (
+    SearchColumn("strength", "Strength", ""),
+    SearchColumn("held_out", "Other texts", "nats"),
+    SearchColumn("rises", "Above random", "texts"),
+    SearchColumn("change", "This prompt", "nats"),
+    SearchColumn("alone", "Wanted alone", "nats"),
+    SearchColumn("probability", "Probability", "%"),
+    SearchColumn("price", "Price", "× random"),
+)
+"""``alone`` is only for searches with wanted and unwanted texts."""
 
 
 AbilityKind = Literal["facts", "arithmetic", "grammar"]

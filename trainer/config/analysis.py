@@ -220,6 +220,8 @@ class FindConfig(Config):
     """Continuations that shall become more probable, with their leading space, at most 16. Any one of them counts."""
     unwanted: Annotated[tuple[WantedText, ...], Field(max_length=16)] = ()
     """Continuations that shall become less probable, at most 16."""
+    held_out: Annotated[tuple[WantedText, ...], Field(max_length=3)] = ()
+    """Other texts before a wanted one, at most 3. Found experts are measured on them; the search does not use them."""
     probability: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Probability to reach, of the wanted texts or, without any, of no unwanted one. Default: 0.5."""
     max_price: Annotated[float, Field(gt=0, le=10)] = 0.2

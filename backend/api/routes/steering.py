@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from math import isclose
 from typing import Annotated, Any, TypeVar
@@ -21,6 +21,8 @@ from mxd.backend.database.engine import reading
 from mxd.backend.errors import RunNotFoundError
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import JobContext, cancel_on_disconnect, in_steps
+from mxd.backend.queries.examples import texts_before
+from mxd.backend.queries.experts import naming
 from mxd.backend.queries.runs import aware, units_of
 from mxd.backend.schemas.base import json_response
 from mxd.backend.schemas.steering import (
@@ -43,7 +45,7 @@ from mxd.backend.schemas.steering import (
     StrengthSweepEvent,
     StrengthSweepRequest,
 )
-from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts
+from mxd.trainer.analysis.results import SEARCH_COLUMNS, EditEffects, EditPrice, FoundExperts
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.config.steering import SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import NotFoundError, UserError
@@ -148,21 +150,37 @@ async def find(request: FindRequest, services: ServicesDep, http: Request) -> Re
         assert edit.run is not None
         ids[edit.run].add(edit.expert)
     experts = {run: await asyncio.to_thread(expert_infos, services, run, its) for run, its in ids.items()}
-    return json_response(FindResponse(found=found, experts=experts))
+    names = {run: await asyncio.to_thread(_naming, services, run, its, config.wanted) for run, its in ids.items()}
+    return json_response(FindResponse(found=found, experts=experts, naming=names, columns=SEARCH_COLUMNS))
 
 
-@router.post("/find/effects", response_model=tuple[EditEffect, ...])
-async def edit_effects(request: EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
-    """Effect of each group of edits on the wanted text, and its price on unrelated text."""
+def _naming(services: Services, run: str, experts: Collection[int], texts: Sequence[str]) -> tuple[int, ...]:
+    with services.reading(run) as (session, record):
+        return tuple(sorted(naming(session, record, experts, texts, services.runs.run(run).vocabulary)))
+
+
+@router.post("/find/effects")
+async def edit_effects(request: EffectsOfEditsRequest, services: ServicesDep, http: Request) -> EditEffects:
+    """Effect of each group of edits on the wanted text, and its price on unrelated text.
+
+    Without ``held_out``, the other texts are stored ones in which a wanted text follows."""
     config, units = await _find_config(services, request)
+    if not config.held_out:
+        config = config.model_copy(update={"held_out": await asyncio.to_thread(_held_out, services, request)})
 
-    def measured(context: JobContext) -> tuple[EditEffect, ...]:
+    def measured(context: JobContext) -> EditEffects:
         from mxd.trainer.analysis.effect_search import measure
 
         _check_lengths(context, config)
         return measure(context.language_model, context.runs, config, request.groups, units, context.callbacks)
 
-    return json_response(await cancel_on_disconnect(http, services.inference.submit(request.runs, measured)))
+    return await cancel_on_disconnect(http, services.inference.submit(request.runs, measured))
+
+
+def _held_out(services: Services, request: FindRequest) -> tuple[str, ...]:
+    run = request.runs[0]
+    with services.reading(run) as (session, record):
+        return texts_before(session, record, request.wanted or request.unwanted, services.runs.run(run).tokenizer)
 
 
 def _check_lengths(context: JobContext, config: FindConfig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional, RunCommand
-from mxd.backend.cli.console import progress, task, write_output
+from mxd.backend.cli.console import progress, table, task, write_output
 from mxd.backend.cli.parser import nest, validate
 from mxd.trainer.analysis.results import EditPrice
 from mxd.trainer.config.analysis import (
@@ -36,7 +36,7 @@ from mxd.trainer.utils.display import unknown_expert
 
 if TYPE_CHECKING:
     from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
-    from mxd.trainer.analysis.results import EditEffect, FoundExperts
+    from mxd.trainer.analysis.results import EditEffect, EditEffects, FoundExperts
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
@@ -209,8 +209,8 @@ class FindCommand(ModelCommand):
     """Find the experts that make wanted text more probable, over all layers at once.
 
     One backward pass predicts what one unit of every expert would do, whether it is active or not. The best experts are
-    measured. The price of an edit is the KL divergence on unrelated text, beside that of random experts at the same
-    strength.
+    measured, then measured on stored texts in which the wanted one follows, which the search does not use. The price is
+    the KL divergence on unrelated text. Random experts at the same strengths are the baseline.
     """
 
     examples: ClassVar = (
@@ -228,7 +228,8 @@ class FindCommand(ModelCommand):
     unwanted: tuple[str, ...] = ()
     """Continuation that shall become less probable, with its leading space; repeatable."""
     flags: Annotated[
-        dict[str, Any], FlagsOf(FindConfig, without=frozenset({"prompts", "wanted", "unwanted", "unrelated"}))
+        dict[str, Any],
+        FlagsOf(FindConfig, without=frozenset({"prompts", "wanted", "unwanted", "held_out", "unrelated"})),
     ]
 
     def run(self) -> None:
@@ -243,45 +244,60 @@ class FindCommand(ModelCommand):
         language_model = self.load_language_model(runs[0].language_model_source)
         with task("Searching", "steps") as callbacks:
             found = find(language_model, runs, config, units, callbacks)
-            edits = [(expert.edit,) for expert in found.experts]
-            effects = measure(language_model, runs, config, edits, units, callbacks)
-        labels = self._labels([edit for (edit,) in edits])
-        result = {**asdict(found), "effects": [asdict(effect) for effect in effects]}
-        text = _format_found(config, runs[0].name, found, effects, labels)
-        self.report_measured(result, text, runs)
+            config = config.model_copy(update={"held_out": self._held_out(config, runs[0])})
+            measured = measure(language_model, runs, config, [(each.edit,) for each in found.experts], units, callbacks)
+        result = {**asdict(found), **asdict(measured), "sentence": measured.sentence, "best_first": measured.best_first}
+        self.report_measured(result, self._format(config, runs, found, measured), runs)
 
-    def _labels(self, edits: Sequence[Edit]) -> dict[tuple[str, int], str]:
-        """Return the labels of the edited experts that are in the database, if there is one."""
-        from mxd.backend.database.annotations import labels_of
-        from mxd.backend.queries.automatic_labels import shown_labels
+    def _held_out(self, config: FindConfig, run: Run) -> tuple[str, ...]:
+        from mxd.backend.queries.examples import texts_before
         from mxd.backend.queries.runs import find_run
 
-        labels: dict[tuple[str, int], str] = {}
-        for run in dict.fromkeys(edit.run or "" for edit in edits):
-            experts = {edit.expert for edit in edits if edit.run == run}
+        with suppress(NotFoundError), self.reading_existing() as session:
+            return texts_before(session, find_run(session, run.name), config.wanted or config.unwanted, run.tokenizer)
+        return ()
+
+    def _labels(self, config: FindConfig, runs: Sequence[Run], edits: Sequence[Edit]) -> dict[Edit, str]:
+        """Return the labels of the edited experts that are in the database, if there is one."""
+        from mxd.backend.export.snapshots import names_in
+        from mxd.backend.inference.run_loader import Vocabulary
+        from mxd.backend.queries.experts import naming
+        from mxd.backend.queries.runs import find_run
+
+        labels = dict.fromkeys(edits, "no label")
+        for run in runs:
+            own = {edit.expert: edit for edit in edits if edit.run == run.name}
             with suppress(NotFoundError), self.reading_existing() as session:
-                automatic = shown_labels(session, find_run(session, run), experts)
-                labels |= {(run, expert): label.label for expert, label in automatic.items()}
-                labels |= {(run, expert): label for expert, label in labels_of(session, run, experts).items()}
+                names = names_in(session, {run.name: own})
+                marked = naming(session, find_run(session, run.name), own, config.wanted, Vocabulary(run.tokenizer))
+                labels |= {own[expert]: label for (_, expert), label in names.items()}
+                labels |= {own[expert]: f"{labels[own[expert]]} (names it)" for expert in marked}
         return labels
 
+    def _format(self, config: FindConfig, runs: Sequence[Run], found: FoundExperts, measured: EditEffects) -> str:
+        from mxd.trainer.analysis.results import SEARCH_COLUMNS
 
-def _format_found(
-    config: FindConfig, run: str, found: FoundExperts, effects: Sequence[EditEffect], labels: dict[tuple[str, int], str]
-) -> str:
-    what = "of the wanted text" if config.wanted else "that no unwanted text follows"
-    lines = [f"Probability {what}: {found.probability:.2%} without edits."]
-    lines += [
-        f"{expert.edit}  {expert.per_unit:+.2f} nats per unit; predicted {expert.predicted:+.2f}, measured "
-        f"{expert.change:+.2f} nats, {expert.probability:.2%}; price {effect.price:.3f}; random experts: at most "
-        f"{effect.random_change:+.2f} nats, price {effect.random_price:.3f}  "
-        f"{labels.get((expert.edit.run or '', expert.edit.expert), 'no label')}"
-        for expert, effect in zip(found.experts, effects, strict=True)
-    ]
-    if not found.experts:
-        return "\n".join([*lines, "No expert helps."])
-    edit = quote(str(found.experts[0].edit))
-    return "\n".join([*lines, f"Run: mxd steer {run} {quote(config.prompts[0])} --edit {edit}"])
+        what = "of the wanted text" if config.wanted else "that no unwanted text follows"
+        lines = [f"Probability {what}: {found.probability:.2%} without edits."]
+        if not found.experts:
+            return "\n".join([*lines, "No expert helps."])
+        labels = self._labels(config, runs, [each.edit for each in found.experts])
+        best = [(found.experts[n].edit, measured.effects[n]) for n in measured.best_first]
+        cells: dict[str, Callable[[tuple[Edit, EditEffect]], str]] = {
+            "strength": lambda row: f"{row[0].strength:+}",
+            "held_out": lambda row: "–" if row[1].held_out_change is None else f"{row[1].held_out_change:+.2f}",
+            "rises": lambda row: f"{row[1].held_out_rises} of {len(measured.held_out)}" if measured.held_out else "–",
+            "change": lambda row: f"{row[1].change:+.2f}",
+            "alone": lambda row: f"{row[1].alone:+.2f}",
+            "probability": lambda row: f"{row[1].probability:.2%}".removesuffix("%"),
+            "price": lambda row: f"{row[1].price / row[1].random_price:.1f}",
+        }
+        is_contrast = bool(config.wanted and config.unwanted)
+        shown = [column for column in SEARCH_COLUMNS if column.key != "alone" or is_contrast]
+        titled = [(", ".join(filter(None, (each.title, each.unit))), cells[each.key]) for each in shown]
+        experts = [("Expert", lambda row: f"{row[0].run}/{row[0].expert}"), ("Label", lambda row: labels[row[0]])]
+        command = f"Run: mxd steer {runs[0].name} {quote(config.prompts[0])} --edit {quote(str(best[0][0]))}"
+        return "\n".join([*lines, measured.sentence, *table(best, [*experts, *titled], len(experts)), command])
 
 
 class CircuitCommand(ModelCommand):

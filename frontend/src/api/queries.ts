@@ -280,8 +280,8 @@ export const circuitCheckQuery = (request: CircuitRequest, graph: CircuitGraph) 
 export const findQuery = (request: FindRequest | null) =>
   asked(["run", request?.runs[0], "find", request], request === null ? skipToken : post("/api/find", request));
 
-/** Measured price of each found expert. */
-export function pricesQuery(request: FindRequest | null, experts: readonly FoundExpert[]) {
+/** Measured effects of each found expert. */
+export function effectsQuery(request: FindRequest | null, experts: readonly FoundExpert[]) {
   const groups = experts.map(({ edit }) => [edit]);
   return asked(
     ["run", request?.runs[0], "find-effects", request, groups],

@@ -394,19 +394,29 @@ def price_of(language_model: LanguageModel, runs: Sequence[Run], edits: Sequence
 
 def test_prices_equal_the_divergence_on_unrelated_text(world: World) -> None:
     language_model, runs, group = world.language_model, runs_of(world), GROUP
-    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED)
-    (effect,) = measure(language_model, runs, config, [group])
+    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED, held_out=("a red", "very old"))
+    found = measure(language_model, runs, config, [group])
+    (effect,) = found.effects
     assert effect.price == pytest.approx(price_of(language_model, runs, group)[0], rel=1e-3)
     before, after = (wish_of(language_model, runs, edits, config) for edits in ((), group))
     assert effect.change == pytest.approx(after - before, abs=1e-4)
     assert effect.random_price > 0
     drawn = _Search.prepare(language_model, runs, config, None, NO_CALLBACKS).random_groups([group])
     wishes = [wish_of(language_model, runs, edits, config) for edits in drawn]
-    assert effect.random_change == pytest.approx(max(wishes) - before, abs=1e-4)
-    assert effect.random_experts == len(drawn)
+    assert found.random_change == pytest.approx(max(wishes) - before, abs=1e-4)
+    assert found.random_experts == len(drawn)
+    elsewhere = [config.model_copy(update={"prompts": (text,)}) for text in config.held_out]
+    changes = [
+        [wish_of(language_model, runs, edits, each) - wish_of(language_model, runs, (), each) for each in elsewhere]
+        for edits in (group, *drawn)
+    ]
+    own, *random = changes
+    assert effect.held_out_change == pytest.approx(sum(own) / 2, abs=1e-4)
+    assert found.random_held_out_change == pytest.approx(max(map(sum, random)) / 2, abs=1e-4)
+    assert effect.held_out_rises == sum(a > max(0, *others) for a, *others in zip(*changes, strict=True))
     runs.reverse()
     late = group[1]
-    named, first = measure(language_model, runs, config, [(late,), (late.model_copy(update={"run": None}),)])
+    named, first = measure(language_model, runs, config, [(late,), (late.model_copy(update={"run": None}),)]).effects
     assert first.change == named.change, "an edit without a run is one of the first"
 
 
@@ -419,7 +429,9 @@ def test_predicted_prices_are_the_divergence_to_second_order(world: World, monke
     language_model.module.double()
     for name in ("early", "late"):
         edits = [Edit(run=name, expert=expert, mode="add", strength=0.02) for expert in (1, 5, 9)]
-        for edit, effect in zip(edits, measure(language_model, runs, config, [(edit,) for edit in edits]), strict=True):
+        for edit, effect in zip(
+            edits, measure(language_model, runs, config, [(edit,) for edit in edits]).effects, strict=True
+        ):
             assert float(prices[name][edit.expert]) * 0.02**2 == pytest.approx(effect.price, rel=0.2)
 
 
@@ -437,9 +449,9 @@ def test_a_price_shrinks_towards_its_layers_mean(world: World) -> None:
 def test_unrelated_texts_are_cut_to_the_context_length(world: World) -> None:
     config = WISHES["token"].model_copy(update={"unrelated": ("red " * 100,)})
     edit = (Edit(run="early", expert=3, mode="add", strength=1),)
-    (long,) = measure(world.language_model, runs_of(world), config, [edit])
+    (long,) = measure(world.language_model, runs_of(world), config, [edit]).effects
     config = config.model_copy(update={"unrelated": (("red " * 100)[:UNRELATED_TOKENS],)})
-    assert measure(world.language_model, runs_of(world), config, [edit]) == (long,)
+    assert measure(world.language_model, runs_of(world), config, [edit]).effects == (long,)
 
 
 def test_a_text_that_is_too_improbable_for_float64_has_probability_zero(world: World) -> None:
@@ -462,7 +474,7 @@ def test_invalid_searches_are_errors(world: World) -> None:
             measure(world.language_model, runs, WISHES["token"], [(Edit.model_validate(edit),)])
     with pytest.raises(UserError, match="both replace layer 0"):
         find(world.language_model, [runs[0], run_of(world, "again", 0)], WISHES["token"])
-    assert measure(tiny_language_model(), runs, WISHES["token"], []) == ()
+    assert measure(tiny_language_model(), runs, WISHES["token"], []).effects == ()
 
 
 def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
+from mxd.backend.queries.examples import HELD_OUT_TEXTS, texts_before
 from mxd.backend.queries.experts import WRITTEN_EXAMPLES, written_examples
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.routing import CircuitResponse, RoutingResponse
@@ -34,6 +36,7 @@ from mxd.trainer.inference.units import NUM_CONTROLS, column_values, random_expe
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_ablations, writing
+from mxd.trainer.storage.database.tables import SequenceRecord
 from mxd.trainer.storage.run import Run
 from tests.backend.cli.conftest import Capture, document, output
 from tests.backend.conftest import events
@@ -137,7 +140,7 @@ TEXTS = {"prompts": ["the old fox"], "wanted": [" sang"], "unrelated": ["red dog
 REQUEST = {"runs": ["small"], **TEXTS}
 
 
-def test_found_experts_equal_the_trainers(live_client: TestClient, trainer: Trainer) -> None:
+def test_found_experts_equal_the_trainers(live_client: TestClient, fitted: World, trainer: Trainer) -> None:
     config = FindConfig.model_validate(TEXTS)
     answer = FindResponse.model_validate(live_client.post("/api/find", json=REQUEST).json())
     expected = find(*trainer, config)
@@ -148,12 +151,30 @@ def test_found_experts_equal_the_trainers(live_client: TestClient, trainer: Trai
     assert answer.experts["small"].keys() == {each.edit.expert for each in expected.experts}
     groups = [[each.edit.model_dump(mode="json")] for each in answer.found.experts[:2]]
     effects = live_client.post("/api/find/effects", json={**REQUEST, "groups": groups}).json()
+    with Session(fitted.database) as session:
+        texts = texts_before(session, find_run(session, "small"), (" sang",), trainer[1].tokenizer)
     edits = [(each.edit,) for each in expected.experts[:2]]
-    for effect, other in zip(effects, measure(*trainer, config, edits), strict=True):
-        measured = "change", "price", "random_price", "random_change"
-        assert [effect[name] for name in measured] == pytest.approx(
-            [getattr(other, name) for name in measured], rel=1e-3, abs=1e-6
-        )
+    own = measure(*trainer, config.model_copy(update={"held_out": texts}), edits)
+    assert tuple(effects["held_out"]) == texts
+    measured = "change", "price", "random_price", "held_out_change", "held_out_rises", "alone"
+    for effect, other in zip(effects["effects"], own.effects, strict=True):
+        expected_values = [getattr(other, name) for name in measured]
+        assert [effect[name] for name in measured] == pytest.approx(expected_values, rel=1e-3, abs=1e-5)
+    assert effects["random_change"] == pytest.approx(own.random_change, abs=1e-5)
+    assert effects["best_first"] == list(own.best_first)
+
+
+def test_texts_before_a_word_are_stored_ones_that_it_follows(fitted: World, trainer: Trainer) -> None:
+    tokenizer = trainer[1].tokenizer
+    with Session(fitted.database) as session:
+        record = find_run(session, "small")
+        packed = session.scalars(select(SequenceRecord.token_ids).where(SequenceRecord.run_id == record.id))
+        stored = [tokenizer.decode(np.frombuffer(ids, "<u4").tolist()) for ids in packed]
+        texts = texts_before(session, record, (" sang",), tokenizer)
+        assert texts_before(session, record, (" unheard of",), tokenizer) == ()
+    assert 0 < len(texts) <= HELD_OUT_TEXTS
+    assert all(any(f"{text} sang" in other for other in stored) and " sang" not in text for text in texts)
+    assert len({text.split()[-1] for text in texts}) == len(texts)
 
 
 def test_a_price_streams_progress_and_equals_the_trainers(live_client: TestClient, trainer: Trainer) -> None:

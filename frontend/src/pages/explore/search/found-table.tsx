@@ -33,6 +33,9 @@ interface Found {
   readonly run?: string | undefined;
   /** What the button adds to the tray. Default: a new edit. */
   readonly edit?: Edit | undefined;
+  /** After the label. */
+  readonly note?: ReactNode;
+  readonly isDim?: boolean;
 }
 
 export interface FoundColumn<T> {
@@ -43,7 +46,7 @@ export interface FoundColumn<T> {
   readonly isNumber?: boolean;
   readonly isSorted?: boolean;
   /** The whole head, of a column that the reader can sort by. */
-  readonly head?: ReactNode;
+  readonly head?: ReactNode | undefined;
   /** The narrowest window that has room for it. */
   readonly from?: keyof typeof WIDTHS;
   readonly cell: (row: T) => ReactNode;
@@ -73,14 +76,14 @@ interface FoundTableProps<T> {
 
 const MAX_TOKENS = 4;
 
-function Labelled({ found: { run, expert, label, automatic, topTokens = [] } }: { readonly found: Found }) {
+function Labelled({ found: { run, expert, label, automatic, topTokens = [], note } }: { readonly found: Found }) {
   const { name } = useCurrentRun();
   return (
     <Link to={pageLinks(run ?? name).expert(expert)}>
       <span className="mono dim found-id" aria-hidden="true">
         {expert}{" "}
       </span>
-      <ExpertLabel {...{ label, automatic, expert, topTokens }} />
+      <ExpertLabel {...{ label, automatic, expert, topTokens }} /> {note}
     </Link>
   );
 }
@@ -191,7 +194,7 @@ export function FoundTable<T>({ label, rows, below = () => null, ...props }: Fou
         <tbody>
           {rows.map((row) => (
             <Fragment key={keyOf(props.found(row))}>
-              <tr>
+              <tr className={props.found(row).isDim === true ? "dim" : undefined}>
                 {all.map((column) => (
                   <td key={column.key} className={className(column)}>
                     {column.cell(row)}

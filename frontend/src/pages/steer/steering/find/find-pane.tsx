@@ -1,10 +1,18 @@
 /** “I want it to say …”: experts that make a text follow the prompt, with prediction, measurement and price. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { Fragment, type ReactNode, useMemo, useState } from "react";
 
-import { findQuery, pricesQuery, routingOptionsQuery } from "@/api/queries";
-import type { EditEffect, FindRequest, FoundExpert, RoutedExpertInfo, RunSummary, TermId } from "@/api/types";
+import { effectsQuery, findQuery, routingOptionsQuery } from "@/api/queries";
+import type {
+  EditEffect,
+  FindRequest,
+  FoundExpert,
+  RoutedExpertInfo,
+  RunSummary,
+  SearchColumn,
+  TermId,
+} from "@/api/types";
 import { steeredTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pickLayerRuns } from "@/components/runs/page-links";
@@ -129,50 +137,102 @@ const quoted = (texts: readonly string[] = []) => texts.map((text) => `“${text
 interface Row extends FoundExpert {
   readonly run: string;
   readonly layer: number | undefined;
-  /** Change of log p of the wanted text alone. */
-  readonly alone: number;
   /** Undefined until it is measured. */
-  readonly price: EditEffect | undefined;
+  readonly measured: EditEffect | undefined;
+  /** Place in the server's order. */
+  readonly rank: number;
+  /** Number of other texts. */
+  readonly texts: number;
   readonly info: RoutedExpertInfo | undefined;
+  readonly isNaming: boolean;
 }
 
-const strength = ({ edit }: Row) => describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 });
+interface Cell {
+  /** Of what the reader can sort by; from large to small at first. */
+  readonly value?: (row: Row) => number;
+  /** Of what is known before the measurement on other texts. */
+  readonly found?: (row: Row) => ReactNode;
+  readonly measured?: (effect: EditEffect, row: Row) => ReactNode;
+  readonly from?: FoundColumn<Row>["from"];
+  readonly term?: TermId;
+}
 
+const signed = (nats: number) => <span className={nats < 0 ? "bad" : undefined}>{formatSigned(nats)}</span>;
+const strength = ({ edit }: Row) => describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 });
 /** The price in prices of random experts. */
 const timesRandom = ({ price, random_price: random }: EditEffect) => price / random;
 
-const SORTS = {
-  // Those that lower the wanted text, and the unwanted one even more, are last.
-  effect: ({ change, alone }: Row) => (alone < 0 ? change - 1e3 : change),
-  alone: ({ alone }: Row) => alone,
-  price: ({ price }: Row) => (price === undefined ? 0 : timesRandom(price)),
+const CELLS: Readonly<Record<SearchColumn["key"], Cell>> = {
+  strength: { from: "laptop", found: strength },
+  held_out: {
+    ...{ term: "search_effect", value: ({ rank }) => -rank },
+    measured: ({ held_out_change: change }) => (change === null ? "–" : signed(change)),
+  },
+  rises: {
+    from: "tablet",
+    measured: ({ held_out_rises: rises }, { texts }) => (texts === 0 ? "–" : `${rises} of ${texts}`),
+  },
+  change: {
+    ...{ term: "search_effect", value: ({ change }) => change },
+    found: ({ change, predicted }) => (
+      <span title={`predicted ${formatSigned(predicted)}`}>{formatSigned(change)}</span>
+    ),
+  },
+  alone: {
+    ...{ term: "search_effect", value: ({ measured }) => measured?.alone ?? 0, from: "tablet" },
+    measured: ({ alone }) => signed(alone),
+  },
+  probability: { from: "laptop", found: ({ probability }) => percent(probability) },
+  price: {
+    ...{ term: "edit_price", value: ({ measured }) => (measured === undefined ? 0 : timesRandom(measured)) },
+    ...{ from: "tablet" },
+    measured: (effect) => (
+      <span className={effect.is_costly ? "bad" : undefined} title={`${formatFixed(effect.price, 3)} nats`}>
+        {formatFixed(timesRandom(effect), 1)}
+      </span>
+    ),
+  },
 };
-type Sort = keyof typeof SORTS;
 
-function Price({ price }: Pick<Row, "price">) {
-  if (price === undefined) return "…";
-  return (
-    <span className={price.is_costly ? "bad" : undefined} title={`${formatFixed(price.price, 3)} nats`}>
-      {formatFixed(timesRandom(price), 1)} ×
-    </span>
-  );
-}
+const cellOf = (key: SearchColumn["key"], row: Row): ReactNode => {
+  const { found, measured } = CELLS[key];
+  return found?.(row) ?? (row.measured === undefined ? "…" : measured?.(row.measured, row));
+};
+
+/** What narrow windows have no columns for. */
+const Below = ({ row, columns }: { readonly row: Row; readonly columns: readonly SearchColumn[] }) => (
+  <p className="dim">
+    Layer {row.layer}
+    {columns
+      .filter(({ key }) => CELLS[key].from !== undefined)
+      .map(({ key, title, unit }) => (
+        <Fragment key={key}>
+          {" "}
+          · {title} {cellOf(key, row)} {unit}
+        </Fragment>
+      ))}
+  </p>
+);
 
 function Found({ run, request }: { readonly run: string; readonly request: FindRequest }) {
   const { runs } = useCurrentRun();
   const found = useQuery(findQuery(request));
   const { probability: before = 0, wish = 0, experts = [] } = found.data?.found ?? {};
-  const prices = useQuery(pricesQuery(request, experts));
+  const effects = useQuery(effectsQuery(request, experts));
   if (found.error !== null) return <ErrorState error={found.error} onRetry={() => void found.refetch()} />;
   if (found.data === undefined)
     return <LoadingState label="Searching; the language model is loaded on first use" rows={3} />;
   const texts = { wanted: quoted(request.wanted), unwanted: quoted(request.unwanted) };
-  const rows = experts.map(({ edit, ...effects }, i): Row => ({
-    ...{ ...effects, edit, run: edit.run ?? run, price: prices.data?.[i] },
-    layer: runs.find(({ name }) => name === (edit.run ?? run))?.layer,
-    alone: Math.log(effects.probability / before),
-    info: found.data.experts[edit.run ?? run]?.[edit.expert],
-  }));
+  const rows = experts.map((expert, i): Row => {
+    const { edit, run: own = edit.run ?? run } = { edit: expert.edit };
+    return {
+      ...{ ...expert, run: own, measured: effects.data?.effects[i] },
+      ...{ rank: effects.data?.best_first.indexOf(i) ?? i, texts: effects.data?.held_out.length ?? 0 },
+      layer: runs.find(({ name }) => name === own)?.layer,
+      info: found.data.experts[own]?.[edit.expert],
+      isNaming: found.data.naming[own]?.includes(edit.expert) === true,
+    };
+  });
   const searched = runs.filter(({ name }) => request.runs.includes(name)).reduce((sum, it) => sum + it.num_experts, 0);
   return (
     <>
@@ -185,15 +245,26 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
       </p>
       {rows.length > 0 && (
         <>
-          <p className="ink2">
-            The best {rows.length} of {formatCount(searched)} experts for this one prompt.{" "}
-            {prices.data !== undefined && describeRandom(prices.data)} Their labels may have nothing to do with the
-            text: check with another prompt.
+          <p className="ink2" aria-busy={effects.isPending}>
+            The best {rows.length} of {formatCount(searched)} experts after this prompt.{" "}
+            {effects.data?.sentence ?? (effects.isPending && "Measuring them, and random experts, on other texts …")}
           </p>
-          <Experts run={run} rows={rows} {...texts} />
+          <Experts run={run} rows={rows} columns={found.data.columns} {...texts} />
+          {effects.data !== undefined && effects.data.held_out.length > 0 && (
+            <details className="ink2">
+              <summary>The other texts</summary>
+              <ul>
+                {effects.data.held_out.map((text) => (
+                  <li key={text} className="mono">
+                    {text} <b>{texts.wanted || texts.unwanted}</b>
+                  </li>
+                ))}
+              </ul>
+            </details>
+          )}
         </>
       )}
-      {prices.error !== null && <ErrorState error={prices.error} />}
+      {effects.error !== null && <ErrorState error={effects.error} />}
     </>
   );
 }
@@ -205,18 +276,16 @@ interface ExpertsProps {
   readonly unwanted: string;
 }
 
-/** What the same search is worth with random experts in place of its own. */
-const describeRandom = (prices: readonly EditEffect[]) =>
-  `The largest effect of ${prices.reduce((sum, each) => sum + each.random_experts, 0)} random experts at these strengths: ${formatSigned(Math.max(...prices.map((each) => each.random_change)))} nats.`;
-
 /** Whether the experts work, at the cost of what. */
 function Verdict({ rows, wanted, unwanted }: ExpertsProps) {
   if (rows.length === 0) return "No expert makes it more probable.";
   const best = Math.max(...rows.map((row) => row.probability));
-  const costly = rows.filter(({ price }) => price?.is_costly === true).length;
-  const lower = wanted !== "" && unwanted !== "" ? rows.filter(({ alone }) => alone < 0).length : 0;
-  const ofThese = (count: number, one: string, many: string) =>
-    `${count === rows.length ? "All" : count} of these ${rows.length} ${count === 1 ? one : many}`;
+  const count = (isSo: (effect: EditEffect) => boolean) =>
+    rows.filter(({ measured }) => measured !== undefined && isSo(measured)).length;
+  const costly = count(({ is_costly: isCostly }) => isCostly);
+  const lower = wanted !== "" && unwanted !== "" ? count(({ alone }) => alone < 0) : 0;
+  const ofThese = (number: number, one: string, many: string) =>
+    `${number === rows.length ? "All" : number} of these ${rows.length} ${number === 1 ? one : many}`;
   return (
     <>
       <b>
@@ -226,69 +295,58 @@ function Verdict({ rows, wanted, unwanted }: ExpertsProps) {
       </b>
       {costly > 0 && (
         <>
-          {ofThese(costly, "is", "are")} <Term id="edit_price">costly to other text</Term>.
+          {ofThese(costly, "is", "are")} <Term id="edit_price">costly to other text</Term>, in grey.
         </>
       )}
     </>
   );
 }
 
-function Experts({ run, rows, wanted, unwanted }: ExpertsProps & { readonly run: string }) {
+interface TableProps extends ExpertsProps {
+  readonly run: string;
+  readonly columns: readonly SearchColumn[];
+}
+
+function Experts({ run, rows, wanted, unwanted, columns: all }: TableProps) {
   const isNarrow = useIsNarrow();
-  const [{ sort, order }, setSorting] = useState<Sorting<Sort>>({ sort: "effect", order: "desc" });
-  const sorted = rows.toSorted((a, b) => (SORTS[sort](b) - SORTS[sort](a)) * (order === "desc" ? 1 : -1));
-  const isContrast = wanted !== "" && unwanted !== "";
-  const number = (column: Sort, name: string, unit: string, term: TermId = "search_effect") => ({
-    ...{ key: column, name, isNumber: true },
-    head: (
-      <SortHeader className={`num c-${column}`} sorting={{ sort, order }} onSort={setSorting} {...{ column, term }}>
-        {name} <span className="unit">{unit}</span>
-      </SortHeader>
-    ),
+  const [{ sort, order }, setSorting] = useState<Sorting<SearchColumn["key"]>>({ sort: "held_out", order: "desc" });
+  const sorted = rows.toSorted((a, b) => {
+    const value = CELLS[sort].value ?? (() => 0);
+    return (value(b) - value(a)) * (order === "desc" ? 1 : -1);
   });
-  const columns: readonly (false | FoundColumn<Row>)[] = [
-    { key: "strength", name: "Strength", isNumber: true, from: "laptop", cell: strength },
-    {
-      ...number("effect", isNarrow ? "Effect" : "Effect, nats", isContrast ? `over ${unwanted}` : ""),
-      cell: ({ change, predicted }) => (
-        <span title={`predicted ${formatSigned(predicted)}`}>{formatSigned(change)}</span>
+  const columns = all.filter(({ key }) => key !== "alone" || (wanted !== "" && unwanted !== ""));
+  const shown = columns.map(({ key, title, unit }): FoundColumn<Row> => {
+    const { value, from = "phone", term } = CELLS[key];
+    const name = (
+      <>
+        {title} <span className="unit">{unit}</span>
+      </>
+    );
+    const sorted = { sorting: { sort, order }, onSort: setSorting, column: key, term };
+    return {
+      ...{ key, name, isNumber: true, from, cell: (row) => cellOf(key, row) },
+      head: value && (
+        <SortHeader className={`num c-${key}`} {...sorted}>
+          {name}
+        </SortHeader>
       ),
-    },
-    isContrast && {
-      ...number("alone", isNarrow ? "Alone" : "Alone, nats", wanted),
-      cell: ({ alone }) => <span className={alone < 0 ? "bad" : undefined}>{formatSigned(alone)}</span>,
-    },
-    {
-      ...{ key: "probability", name: "Probability, %", isNumber: true, from: "tablet" },
-      cell: ({ probability }) => percent(probability),
-    },
-    { ...number("price", "Price", "× random", "edit_price"), from: "tablet", cell: Price },
-  ];
+    };
+  });
   return (
     <FoundTable
       label="Experts found"
       rows={sorted}
-      found={({ edit, info, run: own }) => ({
+      found={({ edit, info, run: own, isNaming, measured }) => ({
         ...{ expert: edit.expert, run: own, label: info?.label ?? null, automatic: info?.automatic ?? null },
         topTokens: info?.top_tokens.map((text) => ({ text })),
         edit: trayEdit(edit, run),
+        isDim: measured?.is_costly === true,
+        note: isNaming && <span className="tag">names it</span>,
       })}
       lead={{ ...LAYER, from: "tablet", cell: ({ layer }) => layer }}
       withTokens={false}
-      columns={columns.filter((column) => column !== false)}
-      below={(row) =>
-        isNarrow ? (
-          <p className="dim">
-            Layer {row.layer}, strength {strength(row)}, predicted {formatSigned(row.predicted)} nats, probability{" "}
-            {percent(row.probability)} %
-            {row.price !== undefined && (
-              <>
-                , price <Price {...row} /> random
-              </>
-            )}
-          </p>
-        ) : null
-      }
+      columns={shown}
+      below={(row) => (isNarrow ? <Below row={row} columns={columns} /> : null)}
     />
   );
 }
