@@ -154,7 +154,7 @@ def texts_before(
             around = [*before, *token_S[place : min(place + len(wanted), end)].tolist()]
             first = next((at for at in range(len(around)) if around[at : at + len(wanted)] == wanted), None)
             if first == len(before) >= MIN_HELD_OUT_TOKENS:
-                found.setdefault(before[-1], tokenizer.decode(before, clean_up_tokenization_spaces=False))
+                found.setdefault(before[-1], str(tokenizer.decode(before, clean_up_tokenization_spaces=False)))
             if len(found) >= HELD_OUT_TEXTS:
                 break
     return tuple(found.values())[:HELD_OUT_TEXTS]

@@ -260,9 +260,17 @@ class _Search(EditedPasses):
         random_prices, effects = self.prices(texts, drawn), list[EditEffect]()
         for n, (state, price) in enumerate(zip(states, self.prices(texts, groups), strict=False)):
             random_price = sum(random_prices[RANDOM_GROUPS * n : RANDOM_GROUPS * (n + 1)]) / RANDOM_GROUPS
-            change = state.wish - before.wish, _log_sigmoid(state.log_odds) - _log_sigmoid(before.log_odds)
-            costs = price, random_price, price >= COSTLY * random_price
-            effects.append(EditEffect(*change, state.probability, *costs, held_out_G[n], rises_G[n]))
+            effect = EditEffect(
+                change=state.wish - before.wish,
+                alone=_log_sigmoid(state.log_odds) - _log_sigmoid(before.log_odds),
+                probability=state.probability,
+                price=price,
+                random_price=random_price,
+                is_costly=price >= COSTLY * random_price,
+                held_out_change=held_out_G[n],
+                held_out_rises=rises_G[n],
+            )
+            effects.append(effect)
         return EditEffects(
             effects=tuple(effects),
             held_out=self.config.held_out,
