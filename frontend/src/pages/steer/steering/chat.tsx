@@ -113,6 +113,7 @@ function ChatInput({ initial, hasTurns, state: { generator, send, setParams } }:
           </Button>
         )}
       </div>
+      {!hasTurns && <Examples prompts={MESSAGES} onChoose={send} />}
       <p className="dim" role="status">
         {isQueued && isGenerating && "The message is sent after both answers. Esc stops them."}
       </p>
@@ -126,7 +127,7 @@ interface ChatViewProps {
 }
 
 /** Before the first message. */
-function EmptyChat({ run, state: { edits, send } }: ChatViewProps) {
+function EmptyChat({ run, state: { edits } }: ChatViewProps) {
   const { search } = useLocation();
   const isElsewhere = isUnknownChat(new URLSearchParams(search).get("turns"));
   const title = isElsewhere
@@ -142,9 +143,7 @@ function EmptyChat({ run, state: { edits, send } }: ChatViewProps) {
         {edits.length === 0 &&
           " The tray is empty, so both would give the same answer. A saved chat below brings its own edit."}
       </EmptyState>
-      <Gallery run={run} most={6} only="chats">
-        <Examples prompts={MESSAGES} onChoose={send} />
-      </Gallery>
+      <Gallery run={run} most={6} only="chats" />
     </div>
   );
 }

@@ -25,7 +25,7 @@ import { continuationPrompt } from "@/lib/text/kwic";
 import { ChatView, NO_MESSAGE, withReplies } from "./chat";
 import { NarrowStrengths } from "./edit-card";
 import { EditList } from "./edit-list";
-import { PromptHead, waitingFor } from "./prompt-head";
+import { ExampleLink, PromptHead, waitingFor } from "./prompt-head";
 import { Gallery, SaveSession } from "./sessions";
 import { Settings } from "./settings";
 import {
@@ -143,7 +143,11 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
   const key = JSON.stringify([request, original]);
   const continued = JSON.stringify(paramsToPrompt(params));
   const startedKey = useRef<string | null>(null);
-  const { control: random, end } = useControl(run, edits, request, {
+  const {
+    control: random,
+    end,
+    add,
+  } = useControl(run, edits, request, {
     generation,
     isDone: () => generation.status === "done" && startedKey.current === key,
     stored: isIdle ? result : null,
@@ -165,7 +169,21 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
   };
   const isBegun = () => !isIdle && startedKey.current === key;
   const generator: Generator = { ...together, generation };
-  return { request, generator, control, original, isIdle, stored, isChanged, key, begin, isBegun, remember };
+  const addControl = add;
+  return {
+    request,
+    generator,
+    control,
+    addControl,
+    original,
+    isIdle,
+    stored,
+    isChanged,
+    key,
+    begin,
+    isBegun,
+    remember,
+  };
 }
 
 /** The page's state, and the generation that it starts. */
@@ -221,6 +239,7 @@ function useSteering(run: RunSummary, view: View) {
   const streamProps = {
     generation,
     control,
+    onControl: own.addControl,
     maxTokens: params.tokens,
     edits: edits.length,
     isSame: edits.length === 0 && original === null,
@@ -243,8 +262,11 @@ function EmptyPrompt({ run, state }: { readonly run: RunSummary; readonly state:
   return (
     <div className="steering-empty">
       <EmptyState title={waitingFor(state, "Generate")}>
-        It is continued with the same random numbers by the original model, with the experts of the tray turned up or
-        down, and with random experts in their place.
+        <p>
+          It is continued with the same random numbers by the original model, with the experts of the tray turned up or
+          down, and with random experts in their place.
+        </p>
+        {state.edits.length === 0 && <ExampleLink {...{ run, state }} view="steering" action="Generate" />}
       </EmptyState>
       <Gallery run={run} most={6}>
         {run.indexed_tokens !== null && (
@@ -279,7 +301,9 @@ function Steering({ run, view, bar }: SteeringProps) {
   useShare(run.name, texts && (() => ({ kind: "steering", request, ...texts, findings: found })));
   return (
     <div className="steering">
-      {view !== "strength" && !isEmptyPrompt(prompt) && <SaveSession run={run.name} {...{ state, bar }} />}
+      {view !== "strength" && !isEmptyPrompt(prompt) && params.session === "" && (
+        <SaveSession run={run.name} {...{ state, bar }} />
+      )}
       <EditList
         run={run}
         edits={edits}

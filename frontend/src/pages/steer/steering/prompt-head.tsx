@@ -7,9 +7,11 @@ import { messageOf } from "@/api/http";
 import { routingQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { PromptRow } from "@/components/prompt/prompt-row";
-import { Button } from "@/components/ui/button";
+import { pageLinks } from "@/components/runs/page-links";
+import { Button, LinkButton } from "@/components/ui/button";
+import { useBestExperts } from "@/hooks/use-experts";
 import { useDebouncedValue } from "@/hooks/use-values";
-import { useIsNarrow } from "@/hooks/use-size";
+import { formatEdits, newEdit } from "@/lib/edits/edits";
 import { formatCount, formatPlural } from "@/lib/text/format";
 import { continuationPrompt, lastMessage } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
@@ -25,6 +27,29 @@ const FindPane = lazy(async () => ({ default: (await import("./find/find-pane"))
 export function waitingFor({ draft, edits }: SteeringPageState, action: string): string {
   if (draft.text.trim() !== "") return `Press ${action} to continue the prompt`;
   return `Type a prompt${edits.length > 0 ? `, or press ${action} for the one in grey` : " to continue"}`;
+}
+
+interface ExampleLinkProps {
+  readonly run: RunSummary;
+  readonly state: SteeringPageState;
+  readonly view: "steering" | "strength";
+  /** What the view does with it. */
+  readonly action: string;
+}
+
+/** The first action of an empty view: the most interesting expert on the prompt as typed, or on that of the placeholder. */
+export function ExampleLink({ run, state, view, action }: ExampleLinkProps) {
+  const [best] = useBestExperts(run.name, run.indexed_tokens !== null).experts;
+  if (best === undefined) return null;
+  const prompt = state.draft.text || STEER_PROMPT;
+  return (
+    <LinkButton
+      variant="primary"
+      to={pageLinks(run.name).page(view, { prompt, edits: formatEdits([newEdit(best.expert)]) })}
+    >
+      {action} an example with expert {best.expert}
+    </LinkButton>
+  );
 }
 
 interface PromptHeadProps {
@@ -56,13 +81,11 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
   const { params, setParams, draft, choose } = state;
   const message = lastMessage(params.turns);
   const [isOpen, setOpen] = useState(false);
-  const isNarrow = useIsNarrow();
   const hasExample = state.edits.length > 0;
-  // An empty Strength begins with edits to sweep.
-  const isSearchFirst = state.edits.length === 0 && !isNarrow && action === "Generate";
-  const isFinding = isOpen || params.wanted + params.unwanted !== "" || isSearchFirst;
+  const isFinding = isOpen || params.wanted + params.unwanted !== "";
   return (
     <>
+      <OpenedSession run={run.name} state={state} />
       {message === "" ? (
         <>
           <PromptRow
@@ -101,7 +124,6 @@ export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadP
           </div>
         </section>
       )}
-      <OpenedSession run={run.name} state={state} />
     </>
   );
 }

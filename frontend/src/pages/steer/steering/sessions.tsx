@@ -19,7 +19,7 @@ import { CopyButton } from "@/components/ui/copy-button";
 import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
 import { useExpertRows } from "@/hooks/use-experts";
-import { describeEdit, editKey, formatEdits, hasStrength } from "@/lib/edits/edits";
+import { describeEdit, type Edit, editKey, formatEdits, hasStrength } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatPlural } from "@/lib/text/format";
 import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
@@ -54,6 +54,11 @@ function DeleteButton({ run, id, name }: { readonly run: string; readonly id: st
   );
 }
 
+interface EditLinesProps extends Pick<CardProps, "experts"> {
+  readonly edits: readonly Edit[];
+  readonly run: string;
+}
+
 interface CardProps {
   readonly session: SessionSummary;
   /** Rows of the run's experts, by number. */
@@ -81,6 +86,20 @@ function Beginning({ text, tokens }: Pick<SessionSummary, "text" | "tokens">) {
   });
 }
 
+/** Edits of a session with the labels of their experts. */
+function EditLines({ edits, run, experts }: EditLinesProps) {
+  return edits.map((edit, i) => {
+    const row = (edit.run ?? run) === run ? experts.get(edit.expert) : undefined;
+    return (
+      <span key={i} className="cut">
+        <span className="sr">Expert </span>
+        <span className="mono">{editKey(edit)}</span> <b className="num">{describeEdit(edit)}</b>{" "}
+        {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
+      </span>
+    );
+  });
+}
+
 /** A session: its name, what it says, what it edits, and what that costs. */
 function Card({ session: { id, name, run, prompt, text, price, ...session }, experts, isSwept }: CardProps) {
   const edits = requestEdits(session.edits);
@@ -94,16 +113,7 @@ function Card({ session: { id, name, run, prompt, text, price, ...session }, exp
         <q className="clamp">
           <span className="dim">{toOneLine(prompt, true)}</span> <Beginning text={text} tokens={session.tokens} /> …
         </q>
-        {shown.map((edit, i) => {
-          const row = (edit.run ?? run) === run ? experts.get(edit.expert) : undefined;
-          return (
-            <span key={i} className="cut">
-              <span className="sr">Expert </span>
-              <span className="mono">{editKey(edit)}</span> <b className="num">{describeEdit(edit)}</b>{" "}
-              {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
-            </span>
-          );
-        })}
+        <EditLines edits={shown} {...{ run, experts }} />
         {shown.length < edits.length && <span>{formatPlural(edits.length - shown.length, "more edit")}</span>}
         {price !== null && <span className="dim">Side effects: {price.figures}</span>}
       </Link>
@@ -328,17 +338,23 @@ export function OpenedSession({ run, state }: { readonly run: string; readonly s
   const { params, isChanged } = state;
   const isStored = state.generator.generation.status === "stored";
   const { data, error } = useQuery(sessionQuery(params.session));
+  const edits = requestEdits(data?.edits ?? []);
+  const own = edits.filter((edit) => (edit.run ?? run) === run).map(({ expert }) => expert);
+  const experts = useExpertRows(run, own);
   if (params.session === "") return null;
   return (
-    <p className="row opened-session" role="status">
-      <span className="row wrap grow">
+    <section className="row opened-session" role="status" aria-label="Session">
+      <div className="row wrap grow">
         {error !== null && <span className="bad">{messageOf(error)}</span>}
         {data !== undefined && (
           <>
-            <span className="cut">
-              Session <b>{data.name}</b>
+            <h2>{data.name}</h2>
+            <EditLines {...{ edits, run, experts }} />
+            <span className="dim">
+              Session
+              {!isChanged && (data.result === null ? " without texts" : isStored ? ", texts as saved" : ", as saved")}
             </span>
-            {isChanged ? (
+            {isChanged && (
               <>
                 <span className="chip warn">changed</span>
                 <Button size="small" onClick={() => state.reopen(data)}>
@@ -346,11 +362,6 @@ export function OpenedSession({ run, state }: { readonly run: string; readonly s
                 </Button>
                 <SaveSession {...{ run, state }} />
               </>
-            ) : (
-              <span className="dim">
-                {data.result === null ? "saved without texts, " : "as saved, "}
-                {isStored && "its texts are stored with the session and "}its edits are in the tray
-              </span>
             )}
             {data.changed.map((sentence) => (
               <span key={sentence} className="bad">
@@ -359,13 +370,13 @@ export function OpenedSession({ run, state }: { readonly run: string; readonly s
             ))}
           </>
         )}
-      </span>
+      </div>
       <GhostButton
         icon="close"
         aria-label="Close session"
         title="Close the session and empty the tray"
         onClick={state.closeSession}
       />
-    </p>
+    </section>
   );
 }

@@ -31,7 +31,6 @@ import {
   describeEdit,
   type Edit,
   editKey,
-  formatEdits,
   hasStrength,
   NEUTRAL_STRENGTH,
   newEdit,
@@ -40,11 +39,10 @@ import {
 import { formatCount, formatFixed, formatPlural } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
-import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
 import type { SteeringPageState } from "./index";
-import { PromptHead, waitingFor } from "./prompt-head";
-import { Gallery, useSavedSessions } from "./sessions";
+import { ExampleLink, PromptHead, waitingFor } from "./prompt-head";
+import { Gallery } from "./sessions";
 import { paramsToPrompt, STEERING_PARAMS } from "./steering-params";
 import {
   describeSample,
@@ -124,10 +122,7 @@ function NoSweep({ run, state }: StrengthViewProps) {
   const isEmpty = state.draft.text === "" && isEmptyPrompt(paramsToPrompt(state.params));
   const first = `${isEmpty ? "Type a prompt, and add" : "Add"} an expert to the tray`;
   const title = state.edits.length === 0 ? first : waitingFor(state, "Measure");
-  const [best] = useBestExperts(run.name, run.indexed_tokens !== null).experts;
-  const prompt = state.draft.text || STEER_PROMPT;
   const saved = { run, most: 6, only: "sweeps" } as const;
-  const hasSaved = useSavedSessions(saved)?.length !== 0;
   return (
     <div className="steering-empty">
       <EmptyState title={hasAblated ? "Ablated experts have no strength" : title}>
@@ -137,14 +132,7 @@ function NoSweep({ run, state }: StrengthViewProps) {
           the expert’s tokens clearly more probable and leaves the text fluent is suggested, and its side effects can be
           measured.
         </p>
-        {state.edits.length === 0 && best !== undefined && !hasSaved && (
-          <LinkButton
-            icon="chart"
-            to={pageLinks(run.name).page("strength", { prompt, edits: formatEdits([newEdit(best.expert)]) })}
-          >
-            Measure expert {best.expert} as an example
-          </LinkButton>
-        )}
+        {state.edits.length === 0 && <ExampleLink {...{ run, state }} view="strength" action="Measure" />}
       </EmptyState>
       <Gallery {...saved} />
     </div>

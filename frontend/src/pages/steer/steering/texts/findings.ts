@@ -6,8 +6,10 @@ import { formatFixed, formatPlural } from "@/lib/text/format";
 import { changedWords, type Control, earlyEnd, type Generation, meanKl } from "./generation";
 
 /** The words that the edits gained, and what they lost; null without any gain. */
-export function describeWords({ steered, baseline }: Generation) {
-  const [gained, lost] = [changedWords(steered, 1), changedWords(baseline, -1).slice(0, 1)];
+export function describeWords({ steered, baseline }: Generation, control: Control | null) {
+  const random = control === null || control.generation.isOutdated ? [] : [control.generation.steered];
+  const gained = changedWords(steered, 1, baseline, ...random);
+  const lost = changedWords(baseline, -1, steered).slice(0, 1);
   if (gained.length === 0) return null;
   return { gained: gained.join(", "), lost: lost.map((word) => `, ${word} lost`).join("") };
 }
@@ -42,7 +44,7 @@ export function describeEffect(generation: Generation, control: Control | null):
 
 /** Every sentence of the page about complete texts. */
 export function findings(generation: Generation, control: Control | null, price: EditPrice | null): string[] {
-  const [words, effect] = [describeWords(generation), describeEffect(generation, control)];
+  const [words, effect] = [describeWords(generation, control), describeEffect(generation, control)];
   const numbered = (generation.figures?.flaws ?? []).map((flaw, i) => flaw && `Steered text ${i + 1}: ${flaw}`);
   return [
     words === null ? "" : `${words.gained} gained${words.lost}.`,

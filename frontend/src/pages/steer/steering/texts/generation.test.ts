@@ -83,7 +83,9 @@ describe("a generation", () => {
     const tokens = words.map(([text, value], i) => token("steered", i, text, { delta_log_probability: value }));
     const { steered } = reduceEvents(NO_GENERATION, tokens, 1);
     const found = [changedWords(steered, 1), changedWords(steered, -1)];
-    expect(found).toEqual([["“%”", "“child” × 2", "“boy”"], ["“war”"]]);
+    expect(found).toEqual([["“child” × 2", "“%”", "“boy”"], ["“war”"]]);
+    const other = reduceEvents(NO_GENERATION, [token("baseline", 0, " %"), token("baseline", 1, " boy")], 1).baseline;
+    expect(changedWords(steered, 1, other)).toEqual(["“child” × 2"]); // words of any text are none
   });
 
   it("does not copy a variant without new tokens", () => {

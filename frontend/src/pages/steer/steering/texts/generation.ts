@@ -225,19 +225,31 @@ const MIN_SHARE = 0.3;
 /** Whether a token continues the word of the one before. */
 const continues = (before = "", after = "") => /[\p{L}’']$/u.test(before) && /^[\p{L}’']/u.test(after);
 
-/** The words and signs of a text whose log-probability the edits raised (1) or lowered (-1) most, as often as they did. */
-export function changedWords({ continuations }: VariantText, sign: 1 | -1): readonly string[] {
-  const totals = new Map<string, { word: string; total: number; times: number }>();
-  for (const { pieces } of continuations)
+/** Whole words and signs of some texts, each with the changes of its log-probability. */
+function wordChanges(texts: readonly VariantText[]): ReadonlyMap<string, readonly number[]> {
+  const changes = new Map<string, number[]>();
+  for (const { pieces } of texts.flatMap(({ continuations }) => continuations))
     for (const [i, { text, value }] of pieces.entries()) {
       const word = text.trim().toLowerCase();
-      const change = sign * (value ?? 0);
       const isPart = continues(pieces[i - 1]?.text, text) || continues(text, pieces[i + 1]?.text);
-      if (word === "" || isPart || change < MIN_CHANGE) continue;
-      const { total, times } = totals.get(word) ?? { total: 0, times: 0 };
-      totals.set(word, { word, total: total + change, times: times + 1 });
+      if (word !== "" && !isPart) changes.set(word, [...(changes.get(word) ?? []), value ?? 0]);
     }
-  const sorted = [...totals.values()].sort((a, b) => b.total - a.total);
+  return changes;
+}
+
+/**
+ * The words and signs of a text whose log-probability the edits raised (1) or lowered (-1) most, as often as they did.
+ * Each change is weighted with the log-odds of the word in this text against the others, so that words of any text are
+ * not the first.
+ */
+export function changedWords(own: VariantText, sign: 1 | -1, ...others: readonly VariantText[]): readonly string[] {
+  const elsewhere = wordChanges(others);
+  const found = [...wordChanges([own])].map(([word, all]) => {
+    const large = all.map((value) => sign * value).filter((change) => change >= MIN_CHANGE);
+    const odds = Math.log((all.length + 0.5) / ((elsewhere.get(word)?.length ?? 0) + 0.5));
+    return { word, total: Math.max(0, odds) * large.reduce((sum, change) => sum + change, 0), times: large.length };
+  });
+  const sorted = found.filter(({ total }) => total > 0).sort((a, b) => b.total - a.total);
   return sorted
     .filter(({ total }) => total >= MIN_SHARE * (sorted[0]?.total ?? 0))
     .slice(0, MAX_WORDS)

@@ -199,6 +199,8 @@ interface StreamsProps {
   readonly maxTokens: number;
   /** The texts steered by random experts, which a chat folds; null if they are unknown. */
   readonly control: Control | null;
+  /** Generates those that a session does not store; null if there are none to generate. */
+  readonly onControl: (() => void) | null;
   /** Texts per variant. */
   readonly samples: number;
   readonly onSamples: (samples: number) => void;
@@ -248,7 +250,7 @@ function Finding({ generation, control, costs }: Pick<StreamsProps, "generation"
   if (generation.isOutdated && effect !== null)
     return <p className="finding dim">Updating. Grey text has the previous settings, until new tokens replace it.</p>;
   if (effect === null) return <p className="finding">&nbsp;</p>;
-  const words = describeWords(generation);
+  const words = describeWords(generation, control);
   const [price = null] = costs.prices;
   const { done = 0, total = 0 } = costs.progress ?? {};
   return (
@@ -310,6 +312,18 @@ function ControlBadge({ edits }: { readonly edits: readonly Edit[] }) {
   );
 }
 
+/** A session that was saved without its control. */
+function NoControl({ onControl, what }: { readonly onControl: () => void; readonly what: string }) {
+  return (
+    <p className="no-control dim">
+      The random expert’s {what} is not stored with this session.{" "}
+      <button type="button" className="link" onClick={onControl}>
+        Generate it
+      </button>
+    </p>
+  );
+}
+
 export function Streams(props: StreamsProps) {
   const { generation, control, prompt, maxTokens, edits, isSame, lock, onLock, onGenerate, history } = props;
   const [hovered, setHovered] = useState<Hovered | null>(null);
@@ -346,7 +360,7 @@ export function Streams(props: StreamsProps) {
               {controlProps !== null && history !== undefined && (
                 <details className="random-reply">
                   <summary className="row wrap">
-                    The random expert’s reply {controlProps.badge}
+                    The random expert’s reply to the steered history {controlProps.badge}
                     <span className="dim num">{describeProgress(controlProps.generation, "steered")}</span>
                   </summary>
                   <ContinuationText
@@ -359,6 +373,7 @@ export function Streams(props: StreamsProps) {
               )}
             </StreamPane>
             {controlProps !== null && history === undefined && <StreamPane {...controlProps} />}
+            {props.onControl !== null && <NoControl onControl={props.onControl} what={history ? "reply" : "text"} />}
           </div>
         </>
       )}

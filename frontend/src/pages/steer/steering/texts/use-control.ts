@@ -58,11 +58,15 @@ export function useControl(run: RunSummary, edits: readonly Edit[], request: Ste
   const { control: kept, control_edits: keptEdits = [], control_figures: figures = null } = main.stored ?? {};
   if (kept != null) {
     const texts = storedGeneration({ baseline: [], steered: kept, figures });
-    return { control: { edits: requestEdits(keptEdits), generation: texts }, end };
+    return { control: { edits: requestEdits(keptEdits), generation: texts }, end, add: null };
   }
   const isOutdated = generation.isOutdated || isRunning(main.generation);
   // A session that was saved without a control has none until its texts are generated again.
   const isShown = others !== null && (main.stored === null || generation.status !== "idle");
   const control: Control | null = isShown ? { edits: others, generation: { ...generation, isOutdated } } : null;
-  return { control, end };
+  const add = () => {
+    started.current = key;
+    if (body !== null) start(body);
+  };
+  return { control, end, add: main.stored !== null && body !== null && control === null ? add : null };
 }
