@@ -260,12 +260,18 @@ BASELINES = {"neurons": "neurons", "random gate": "random gate"}
 """Subjects of the benchmark that are no run, by the beginning of their names."""
 
 
+TIED = "tied: the 95 % interval contains zero"
+
+
 class Verdict(NamedTuple):
     """The answers to all questions."""
 
     sentence: str
     """Compares the losses; empty without a paired difference."""
     table: Table | None
+    """The other runs; None without one."""
+    baselines: Table | None
+    """What is no run; None if the benchmark has none."""
     missing: tuple[str, ...]
     """Questions without an answer."""
 
@@ -278,36 +284,42 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
     titles = _titles(own, others, {name for found in answers.values() for name in found})
     missing = tuple(question.title.lower() for question, found in answers.items() if not found)
     if not titles:
-        return Verdict("", None, missing)
-    rows = tuple(
-        Row(
-            key=question.key,
-            title=question.title,
-            detail=question.detail + arrow(question.better),
-            term=question.term,
-            cells=tuple(_cell(question, found.get(name)) for name in titles),
-        )
-        for question, found in answers.items()
-        if found
-    )
-    runs = {other.name for other in others} & titles.keys()
-    table = Table(
-        key="questions",
-        title=f"{own.name} minus each neighbour",
-        corner=f"{method_title(own.method)} minus …",
-        columns=tuple(
+        return Verdict("", None, None, missing)
+    runs = [other.name for other in others if other.name in titles]
+    baselines = [name for name in titles if name not in runs]
+    corner = f"{method_title(own.method)} minus …; {TIED}"
+
+    def table(key: str, title: str, names: Sequence[str]) -> Table:
+        answered = {it: found for it, found in answers.items() if not found.keys().isdisjoint(names)}
+        heads = tuple(
             Head(
                 key=name,
-                title=title if title == name else title[0].upper() + title[1:],
-                detail=_counts([question.outcome(found[name]) for question, found in answers.items() if name in found]),
+                title=titles[name] if titles[name] == name else titles[name][0].upper() + titles[name][1:],
+                detail=_counts(
+                    [question.outcome(found[name]) for question, found in answered.items() if name in found]
+                ),
                 href=run_page(name) if name in runs else None,
             )
-            for name, title in titles.items()
-        ),
-        rows=rows,
-        axis=None,
+            for name in names
+        )
+        rows = tuple(
+            Row(
+                key=question.key,
+                title=question.title,
+                detail=question.detail + arrow(question.better),
+                term=question.term,
+                cells=tuple(_cell(question, found.get(name)) for name in names),
+            )
+            for question, found in answered.items()
+        )
+        return Table(key=key, title=title, corner=corner, columns=heads, rows=rows, axis=None)
+
+    return Verdict(
+        _of_losses(own.name, answers[NEXT_TOKEN_LOSS], titles),
+        table("questions", f"{own.name} minus each neighbour", runs) if runs else None,
+        table("baselines", f"{own.name} minus each baseline", baselines) if baselines else None,
+        missing,
     )
-    return Verdict(_of_losses(own.name, answers[NEXT_TOKEN_LOSS], titles), table, missing)
 
 
 def _counts(outcomes: Sequence[Outcome]) -> str:

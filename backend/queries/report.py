@@ -58,7 +58,6 @@ from mxd.trainer.utils.display import listed
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""
 
-TIES = "A tie: the 95 % interval contains zero."
 COUNTED = (
     "One seed per run: the intervals do not cover training seeds. Loss, KL divergence and the errors depend on one "
     "another, so the counts are no independent votes. Metrics that "
@@ -90,19 +89,23 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
         intro=(*(() if others else _other_layers(session, run)), *_conditions(compared)),
         tables=(verdict.table,) if verdict.table else (),
         notes=(
-            *([TIES] if verdict.table else []),
             *(filter(None, [_recovered(compared[0])]) if others else ()),
             *([COUNTED] if verdict.table else []),
             *_not_compared(compared, verdict.missing),
         ),
         commands=() if is_evaluated else (evaluate_command(run),),
     )
+    baselines = (
+        [Section(key="baselines", title="Probes beside baselines", tables=(verdict.baselines,))]
+        if verdict.baselines
+        else []
+    )
     if not compared:
-        return (questions,)
+        return questions, *baselines
     mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
     table = _table(compared)
     notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.", *footnotes(table))
-    return questions, Section(key="metrics", title="", tables=(table,), notes=notes)
+    return questions, *baselines, Section(key="metrics", title="", tables=(table,), notes=notes)
 
 
 def _not_compared(compared: Sequence[Compared], missing: Sequence[str]) -> tuple[str, ...]:
@@ -217,9 +220,15 @@ def run_report(session: Session, run: RunRecord, data: Path) -> Report:
     probed = "single experts against neurons and a random gate, on labelled texts"
     steered = "effect of amplifying experts on generated texts, by strength"
     health = health_section(session, run, bits)
-    verdict, *metrics = verdict_sections(session, run, data)
+    compared = verdict_sections(session, run, data)
+    metrics = [section for section in compared if section.key == "metrics"]
     chapters = (
-        chapter("Verdict", "the evaluated runs of one MLP", verdict, is_folded=False),
+        chapter(
+            "Verdict",
+            "the evaluated runs of one MLP",
+            *(section for section in compared if section not in metrics),
+            is_folded=False,
+        ),
         *(chapter("Metrics", "of each run, with intervals", each, is_folded=False) for each in metrics),
         chapter("Health", f"how the {unit_name(run.method)} are used", health, is_folded=False),
         chapter(

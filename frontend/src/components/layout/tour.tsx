@@ -28,7 +28,7 @@ const STEPS: readonly Step[] = [
     page: "home",
     title: "What an expert does",
     text: "Move the slider: more of an expert changes more of the text. Green words became more likely.",
-    marks: ".hero-main",
+    marks: ".hero-track",
   },
   {
     page: "experts",
@@ -40,25 +40,25 @@ const STEPS: readonly Step[] = [
     page: "routing",
     title: "Follow a sentence",
     text: "Each row is an expert, each column a token. Press a token to see what its experts write.",
-    marks: ".prompted-main",
+    marks: ".heat .tokens",
   },
   {
     page: "layers",
     title: "Through all layers",
     text: "The same sentence in every layer. Press a cell to see which later experts it feeds. **Circuit** draws what leads to the next token.",
-    marks: ".prompted-main",
+    marks: ".trace tbody tr",
   },
   {
     page: "steering",
     title: "Steer a text",
     text: "Add an expert to the tray, and move its slider: the text follows. **Measure side effects** gives the price on other text, **Strength** suggests a value, **Sessions** has examples.",
-    marks: ".steering > :first-child",
+    marks: ".edits",
   },
   {
     page: "evaluate",
     title: "Is it faithful?",
     text: "What the replacement costs beside transcoders of equal size, with intervals. Also where it loses.",
-    marks: ".report-section",
+    marks: ".report-verdict",
   },
 ];
 

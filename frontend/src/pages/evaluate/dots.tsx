@@ -208,6 +208,8 @@ function Legend({ columns }: Pick<Table, "columns">) {
   );
 }
 
+const OUTCOMES = { win: "won", tie: "tied", lose: "lost" } as const;
+
 /** Numbers without a common axis, in groups that stand beside one another if each metric has a single one. */
 function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }) {
   const isSingle = columns.length === 1;
@@ -245,7 +247,9 @@ function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }
                   {isSingle && <td className="dim">{row.cells[0]?.note}</td>}
                   {row.cells.map((cell, i) => (
                     <td key={columns[i]?.key} data-label={isSingle ? undefined : columns[i]?.title}>
-                      {cell?.outcome != null && <span className={`outcome ${cell.outcome}`}>{cell.outcome}</span>}
+                      {cell?.outcome != null && (
+                        <span className={`outcome ${cell.outcome}`}>{OUTCOMES[cell.outcome]}</span>
+                      )}
                       <span className="num">{cell?.text ?? "–"}</span>{" "}
                       {cell !== null && (
                         <span className="dim num">

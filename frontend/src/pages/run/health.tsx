@@ -49,10 +49,10 @@ export function Faithfulness({ run: { name: run, held_out: found } }: { readonly
           <dl className="main-results">
             {table.rows.map((row) => {
               const [own] = row.cells;
-              // The verdict has the first one, and the health below the last one.
-              if (!own || verdict.verdict.includes(own.interval) || row.key === "dead_in_index") return null;
+              // The health below has the last one.
+              if (!own || row.key === "dead_in_index") return null;
               return (
-                <div key={row.key}>
+                <div key={row.key} className={row === table.rows[0] ? "lead" : undefined}>
                   <dt>
                     <Title head={row} />
                   </dt>
