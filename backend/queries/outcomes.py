@@ -271,7 +271,7 @@ class Verdict(NamedTuple):
     table: Table | None
     """The other runs; None without one."""
     baselines: Table | None
-    """What is no run; None if the benchmark has none."""
+    """Subjects of the benchmark that are no run; None without one."""
     missing: tuple[str, ...]
     """Questions without an answer."""
 
@@ -285,8 +285,9 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
     missing = tuple(question.title.lower() for question, found in answers.items() if not found)
     if not titles:
         return Verdict("", None, None, missing)
-    runs = [other.name for other in others if other.name in titles]
-    baselines = [name for name in titles if name not in runs]
+    runs = {other.name for other in others}
+    baselines = [name for name in titles if name.startswith(tuple(f"{start} of " for start in BASELINES))]
+    neighbours = [name for name in titles if name not in baselines]
     corner = f"{method_title(own.method)} minus …; {TIED}"
 
     def table(key: str, title: str, names: Sequence[str]) -> Table:
@@ -316,7 +317,7 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
 
     return Verdict(
         _of_losses(own.name, answers[NEXT_TOKEN_LOSS], titles),
-        table("questions", f"{own.name} minus each neighbour", runs) if runs else None,
+        table("questions", f"{own.name} minus each neighbour", neighbours) if neighbours else None,
         table("baselines", f"{own.name} minus each baseline", baselines) if baselines else None,
         missing,
     )
