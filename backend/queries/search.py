@@ -422,16 +422,22 @@ def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, li
 
 
 def ranked(firings_of: Mapping[int, dict[str, Any]], request: PassageRequest) -> list[int]:
-    """Return the experts within the bounds, best first. By lift, the lower end of its interval counts, and experts
-    without a density come last."""
+    """Return the experts within the bounds, best first. By lift, the lower end of its interval counts. Experts that are
+    active once and those without a density come last: one token of a rare expert has a huge lift."""
     low, high = request.min_density, request.max_density
     best = {
         expert: found
         for expert, found in firings_of.items()
         if (low is None or (found["density"] or 0.0) >= low) and (high is None or (found["density"] or 0.0) <= high)
     }
-    key = "mass" if request.by == "mass" else "lift_low"
-    return sorted(best, key=lambda expert: (-(best[expert][key] or 0.0), -best[expert]["mass"], expert))
+    is_lift = request.by == "lift"
+
+    def key(expert: int) -> tuple[float, ...]:
+        found = best[expert]
+        by = found["lift_low" if is_lift else "mass"] or 0.0
+        return is_lift and len(found["active"]) < 2, -by, -found["mass"], expert
+
+    return sorted(best, key=key)
 
 
 def passage_result(

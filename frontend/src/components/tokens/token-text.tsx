@@ -117,8 +117,10 @@ function firstWord({ tokens, position }: Example, before: number): number {
 }
 
 export function ShadedText({ example, before, after, largest = example.activation }: ShadedTextProps) {
+  const { tokens, position } = example;
+  const next = tokens.slice(position + after + 1).findIndex((text) => !/^[\p{L}\p{N}]/u.test(text));
   return pieces(example)
-    .slice(firstWord(example, before), example.position + after + 1)
+    .slice(firstWord(example, before), next < 0 ? undefined : position + after + 1 + next)
     .map((piece) => {
       const { leadingSpace, body } = splitLeadingSpace(toOneLine(piece.text, true));
       const shade = sequentialClass(piece.value ?? 0, largest);

@@ -2,6 +2,8 @@
 
 export const SEQUENTIAL_STEPS = 9;
 export const DIVERGING_STEPS = 4;
+/** End of the scale of log-probability changes, in nats. */
+export const SCALE_LIMIT = 4;
 
 /** 0 for an inactive expert, otherwise 1 to 9 in equal steps of `largest`. */
 export function sequentialStep(value: number, largest: number): number {

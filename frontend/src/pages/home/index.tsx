@@ -30,7 +30,7 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { numberParam, textParam, useUrlState } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/stores";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
-import { divergingClass } from "@/lib/scales/colour-scale";
+import { divergingClass, SCALE_LIMIT } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
@@ -56,8 +56,6 @@ const MAX_TOKENS = 64;
 const STEP = 0.5;
 /** Largest strength without stored texts. */
 const NO_TEXTS_END = 3;
-/** End of the colour scale in nats. */
-const SCALE_LIMIT = 4;
 const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 
 /** An expert of the text: its label and its strongest examples. */
@@ -260,7 +258,7 @@ function Price({ at, stored }: Record<"at" | "stored", ShowcaseText | undefined>
     <p className="hero-price">
       {at?.price && (
         <>
-          <span>{at.price.verdict}</span> <span className="dim">{at.price.figures}.</span>{" "}
+          <span title={at.price.figures}>{at.price.verdict}</span>{" "}
         </>
       )}
       {stored?.perplexity_ratio != null && (

@@ -259,7 +259,7 @@ function LabelTrust({ run, detail }: ExpertHeadProps) {
   const { precision, recall, f1, is_clear: isClear } = automatic;
   const contradicted = matches !== null && 2 * matches < examples;
   return (
-    <li data-trust={contradicted || (f1 !== null && !isClear) ? "low" : f1 === null ? "unknown" : "high"}>
+    <li data-trust={contradicted || (f1 !== null && !isClear) ? "low" : f1 === null ? "unknown" : undefined}>
       <span className="auto-mark" title={describeAutomaticLabel(automatic)}>
         {automaticLabelScore(automatic)}
       </span>

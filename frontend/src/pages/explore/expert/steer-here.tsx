@@ -1,9 +1,11 @@
 /** One prompt, continued without the expert, with it at three strengths, and with a random expert. */
 
+import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useState } from "react";
 import { Link } from "react-router";
 
 import { ApiError } from "@/api/http";
+import { showcaseQuery } from "@/api/queries";
 import type { ExpertDetail, Variant } from "@/api/types";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -14,7 +16,7 @@ import { TokenStrip } from "@/components/tokens/token-text";
 import { Button, LinkButton } from "@/components/ui/button";
 import { ErrorState } from "@/components/ui/states";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
-import { divergingClass } from "@/lib/scales/colour-scale";
+import { divergingClass, SCALE_LIMIT } from "@/lib/scales/colour-scale";
 import { formatFixed } from "@/lib/text/format";
 import {
   changedWords,
@@ -25,7 +27,6 @@ import {
   useGeneration,
   type VariantText,
 } from "@/pages/steer/steering/texts/generation";
-import { SCALE_LIMIT } from "@/pages/steer/steering/texts/streams";
 
 import { useWrites } from "./answers";
 import { STEER_PROMPT } from "./expert-params";
@@ -51,6 +52,7 @@ interface TextProps {
 function SteeredText({ title, note, variant, generation, isBusy, steeringUrl }: TextProps) {
   const { tokens = [], pieces = [] } = generation[variant].continuations[0] ?? {};
   const kl = meanKl(generation[variant]);
+  const { figures } = generation;
   return (
     <section className="steered-row" aria-label={title} aria-busy={isBusy}>
       <header>
@@ -77,6 +79,11 @@ function SteeredText({ title, note, variant, generation, isBusy, steeringUrl }: 
             {kl !== null && (
               <>
                 <Term id="kl">KL</Term> {formatFixed(kl, 2)}
+                {figures !== null && (
+                  <>
+                    , <Term id="perplexity_ratio">perplexity</Term> × {formatFixed(figures.perplexity_ratio, 1)}
+                  </>
+                )}
               </>
             )}
           </span>
@@ -95,7 +102,7 @@ const edit = (expert: number, strength: number): Edit => ({ ...newEdit(expert), 
 const PENDING = ["idle", "waiting", "streaming"];
 
 /** The texts of a prompt at every strength and the random expert's, generated in one batch on the server. */
-function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
+function useTexts({ run, detail, prompt, start: first }: TextsOf) {
   const [isStopped, setStopped] = useState(false);
   const { expert } = detail.row;
   const { controls, error } = useWrites(run, detail);
@@ -109,17 +116,17 @@ function useTexts({ run, detail, prompt }: Omit<SteerHereProps, "onPrompt">) {
   ] as const;
   const control = [edit(random ?? expert, STRONGEST), useGeneration(run)] as const;
   useEffect(() => {
-    if (!isKnown || isStopped) return undefined;
+    if (!isKnown || isStopped || first === undefined) return undefined;
     const timer = setTimeout(
       () => {
         for (const [one, { start }] of random === undefined ? texts : [...texts, control])
-          start({ prompt: prompt || STEER_PROMPT, edits: [toHttpEdit(one)], sampling: { max_tokens: MAX_TOKENS } });
+          start({ prompt: prompt || first, edits: [toHttpEdit(one)], sampling: { max_tokens: MAX_TOKENS } });
       },
       prompt === "" ? DELAY_MS : 0,
     );
     return () => clearTimeout(timer);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the strengths are constant, and `start` follows the run
-  }, [run, expert, random, isKnown, isStopped, prompt]);
+  }, [run, expert, random, isKnown, isStopped, prompt, first]);
   // Its row is there before it is known, so that nothing moves.
   const rows = isKnown && random === undefined ? texts : [...texts, control];
   const pending = rows.find(([, { generation }]) => PENDING.includes(generation.status));
@@ -159,18 +166,21 @@ function Conclusion({ texts, control, rows }: Shown) {
   const words = changedWords(strongest, 1).filter((word) => largestGain(strongest, word) > largestGain(random));
   return (
     <>
-      {first === texts[0] ? `All of these ${texts.length} change` : `From +${first[0].strength} on, the texts change`}{" "}
-      the predictions more than {control === null ? "no edit" : `a random expert at +${STRONGEST}`}, by one text each.
+      {first === texts[0]
+        ? "Every strength"
+        : `At +${first[0].strength}${first === texts[2] ? "" : " and more"}, this expert`}{" "}
+      changes the next-token probabilities {control === null ? "" : `more than a random expert at +${STRONGEST} `}(mean
+      KL of one text each).
       {words.length > 0 && ` Words that gained most at +${STRONGEST}, more than any of its: “${words.join("”, “")}”.`}
     </>
   );
 }
 
-interface TextsProps extends Pick<SteerHereProps, "detail" | "prompt"> {
+interface TextsProps extends Pick<TextsOf, "detail" | "prompt" | "start"> {
   readonly shown: Shown;
 }
 
-function Texts({ detail: { row }, prompt, shown }: TextsProps) {
+function Texts({ detail: { row }, prompt, start = "", shown }: TextsProps) {
   const links = usePageLinks();
   const { texts, rows } = shown;
   const isBusy = shown.stop !== null;
@@ -206,7 +216,7 @@ function Texts({ detail: { row }, prompt, shown }: TextsProps) {
               variant="steered"
               generation={generation}
               isBusy={isBusy}
-              steeringUrl={links.page("steering", { prompt: prompt || STEER_PROMPT, edits: formatEdits([one]) })}
+              steeringUrl={links.page("steering", { prompt: prompt || start, edits: formatEdits([one]) })}
             />
           );
         })}
@@ -222,14 +232,29 @@ function Texts({ detail: { row }, prompt, shown }: TextsProps) {
 interface SteerHereProps {
   readonly run: string;
   readonly detail: ExpertDetail;
-  /** The prompt of the texts; empty for the neutral one. */
+  /** The prompt of the texts; empty for the one at first. */
   readonly prompt: string;
   readonly onPrompt: (prompt: string) => void;
 }
 
+interface TextsOf extends Omit<SteerHereProps, "onPrompt"> {
+  /** The prompt at first: of an expert on Home, the measured one. Undefined while it is unknown. */
+  readonly start: string | undefined;
+}
+
+/** The prompt at first, which is neutral for most experts. */
+function useStart(run: string, expert: number): string | undefined {
+  const { data, isPending } = useQuery(showcaseQuery);
+  if (isPending) return undefined;
+  const { run: shown, steering: { edits = [], prompt = "" } = {} } = data?.showcase?.session ?? {};
+  return shown === run && edits.some((edit) => edit.expert === expert) ? prompt : STEER_PROMPT;
+}
+
 export function SteerHere({ run, detail, prompt, onPrompt }: SteerHereProps) {
-  const [draft, setDraft] = useState(prompt || STEER_PROMPT);
-  const shown = useTexts({ run, detail, prompt });
+  const start = useStart(run, detail.row.expert);
+  const [typed, setDraft] = useState<string | null>(null);
+  const draft = typed ?? (prompt || start) ?? "";
+  const shown = useTexts({ run, detail, prompt, start });
   const { stop, resume } = shown;
   const submit = () => {
     resume();
@@ -259,7 +284,7 @@ export function SteerHere({ run, detail, prompt, onPrompt }: SteerHereProps) {
           <RampLegend kind="diverging" low={`Δ log p, nats −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
         </span>
       </div>
-      <Texts detail={detail} prompt={prompt} shown={shown} />
+      <Texts detail={detail} prompt={prompt} start={start} shown={shown} />
     </section>
   );
 }

@@ -324,12 +324,12 @@ function TableKey({ run, view }: FilterBarProps) {
       <label className="row">
         sorted by
         <select
-          title="Clear labels: not weak, and the expert is active on at most 1 % of tokens"
+          title="Labels that are not weak, of experts active on at most 1 % of tokens"
           value={sortOf(view)}
           onChange={(event) => view.setParams({ sort: event.target.value, order: "default" }, "push")}
         >
           {view.params.search.trim() !== "" && <option value="match">best match</option>}
-          {view.isSteerable && <option value="credible">clear labels first, then steerability</option>}
+          {view.isSteerable && <option value="credible">labels that are not weak first, then steerability</option>}
           {columns.map(({ key, title }) => (
             <option key={key} value={key}>
               {title.toLowerCase()}

@@ -230,7 +230,7 @@ function ResultBar({ run, result, params, setParams }: ResultBarProps) {
 
 /** How the experts are ordered, and what the order does not show. */
 const CAVEATS = {
-  lift: "Order: lower end of the lift’s interval. It counts tokens as independent, but those of one passage depend on each other, so it is too narrow. It is not corrected for many experts: the order is a shortlist, not a test.",
+  lift: "Order: lower end of the lift’s interval; experts that are active on one token come last. It counts tokens as independent, but those of one passage depend on each other, so it is too narrow. It is not corrected for many experts: the order is a shortlist, not a test.",
   mass: "Order: sum of the activations on the passage. Experts that are active on most tokens of any text come first. Limit the density to leave them out.",
 } as const;
 

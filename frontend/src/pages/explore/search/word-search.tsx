@@ -97,7 +97,7 @@ function describeOrder(words: readonly string[] | undefined, failure: unknown): 
   if (words === undefined) return "Computing related words with the language model…";
   const end = words.length > MAX_WORDS ? ", …" : "";
   const named = words.length === 0 ? "" : ` (${words.slice(0, MAX_WORDS).join(", ")}${end})`;
-  return `Clear labels that name the text first, then by how close the words are on which the top examples fire${named}.`;
+  return `Labels that are not weak and name the text first, then by how close the words are on which the top examples fire${named}.`;
 }
 
 interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {

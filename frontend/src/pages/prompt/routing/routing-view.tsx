@@ -76,7 +76,7 @@ function Finding({ predicted, columns, rows }: FindingProps) {
     <p className="finding">
       {best !== undefined && at !== undefined && (
         <>
-          Strongest{named.length > 0 && " clear label"}
+          Strongest{named.length > 0 && " with a label that is not weak"}
           {onContent !== undefined && " on a content word"}: <FoundExpert info={best.info} expert={best.expert} /> on{" "}
           <TokenChip text={at.token.text} />, activation {formatFixed(best.largest, 1)}.{" "}
         </>

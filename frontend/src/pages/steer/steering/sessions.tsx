@@ -20,13 +20,12 @@ import { Icon } from "@/components/ui/icon";
 import { Failure } from "@/components/ui/states";
 import { useExpertRows } from "@/hooks/use-experts";
 import { describeEdit, type Edit, editKey, formatEdits, hasStrength } from "@/lib/edits/edits";
-import { divergingClass } from "@/lib/scales/colour-scale";
+import { divergingClass, SCALE_LIMIT } from "@/lib/scales/colour-scale";
 import { formatPlural } from "@/lib/text/format";
 import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
 
 import type { SteeringPageState } from "./index";
 import { requestEdits } from "./steering-params";
-import { SCALE_LIMIT } from "./texts/streams";
 import { usePrices } from "./prices";
 
 import "./sessions.css";

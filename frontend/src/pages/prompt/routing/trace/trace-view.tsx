@@ -224,7 +224,7 @@ function Raised({
       {ends.length > 0 && "Largest effects on its logit "}
       {!isNamed && named.length > 0 && (
         <>
-          with a clear label: <Ends ends={named} />;{" "}
+          with a label that is not weak: <Ends ends={named} />;{" "}
         </>
       )}
       {ends.length > 0 ? "of all" : "None of the"} {formatPlural(all.length, "expert")} on{" "}

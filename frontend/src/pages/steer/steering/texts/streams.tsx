@@ -15,7 +15,7 @@ import { CopyButton } from "@/components/ui/copy-button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { divergingClass } from "@/lib/scales/colour-scale";
+import { divergingClass, SCALE_LIMIT } from "@/lib/scales/colour-scale";
 import { type Edit, describeEdit, editKey } from "@/lib/edits/edits";
 import { formatPercent, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
@@ -37,8 +37,6 @@ import {
   remainder,
 } from "./generation";
 
-/** End of the colour scale in nats. */
-export const SCALE_LIMIT = 4;
 /** Characters of the prompt shown before each text. */
 const MAX_PROMPT_LENGTH = 120;
 /** Auto-scrolls if the end is at most this many pixels away. */
