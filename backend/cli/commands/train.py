@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -208,7 +209,12 @@ class TrainCommand(ModelCommand):
         stop = StopRequest()
         title = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
         # torchrun stops all processes if one fails. They listen until they have found out which.
-        with stop.listening(), init_process_group() as group, progress_of(group, f"Training {title}") as progress:
+        with (
+            stop.listening(),
+            init_process_group() as group,
+            progress_of(group, f"Training {title}") as progress,
+            ExitStack() as at_end,
+        ):
             device = group.device(self.device)
             setting = TrainSetup.from_device_name(device, group.world_size, group.nodes)
             configs = [resolve_batch(config, settings.data, setting.device) for config in configs]
@@ -234,6 +240,7 @@ class TrainCommand(ModelCommand):
             database = group.take_turn(lambda: open_database(settings.database_url))
             if database is None:
                 database = open_database(settings.database_url if setting.parallel == "runs" else IN_MEMORY)
+            at_end.callback(database.dispose)
             results: Sequence[TrainResult] = self._trainer(
                 configs,
                 settings.data,
@@ -247,7 +254,6 @@ class TrainCommand(ModelCommand):
                 cache=self._filled_cache(configs, language_model, group, stop),
                 callbacks=Callbacks(progress, stop),
             )
-            database.dispose()
         if not group.is_main:
             return
         documents = [asdict(result) for result in results]
