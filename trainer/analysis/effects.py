@@ -157,7 +157,8 @@ def expert_writes(
     rises, falls = change_RV.amax(dim=1).tolist(), change_RV.amin(dim=1).tolist()
     compared = Controls.compare(rises, falls, controls, len(changes_RV))
     words = {word: change_RV[:, token].tolist() for word, token in _words_of(language_model, label or "").items()}
-    return ExpertWrites(expert, len(changes_RV), promoted, suppressed, compared, supported_words(words))
+    supported = supported_words(words, compared.exceeded)
+    return ExpertWrites(expert, len(changes_RV), promoted, suppressed, compared, supported)
 
 
 def _words_of(language_model: LanguageModel, label: str) -> dict[str, int]:

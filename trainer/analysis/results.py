@@ -328,15 +328,17 @@ class Controls(Documented):
         return cls(tuple(experts), needed, weaker, exceeded, fall_exceeded, rise, -fall, verdict, sentence)
 
 
-def supported_words(changes: Mapping[str, Sequence[float]]) -> str | None:
-    """Return which words rise more with an expert, first, than with 95 % of the others; None if none does."""
+def supported_words(changes: Mapping[str, Sequence[float]], exceeded: bool) -> str | None:
+    """Return which words rise more with an expert, first, than with 95 % of the others; None if none does.
+    ``exceeded``: as in ``Controls``."""
     tests = {word: stronger_than(own, others) for word, (own, *others) in changes.items()}
     words = [f"“{word}”" for word, (_, _, is_supported) in tests.items() if is_supported]
     if not words:
         return None
     fewest = min(weaker for weaker, _, is_supported in tests.values() if is_supported)
     others = len(next(iter(changes.values()))) - 1
-    return f"{listed(words)} rise{'s' * (len(words) == 1)} more than with {fewest} of {others} random experts"
+    own = "" if exceeded else ", but no more than other words rise with them"
+    return f"{listed(words)} rise{'s' * (len(words) == 1)} more than with {fewest} of {others} random experts{own}"
 
 
 @dataclass(frozen=True, slots=True)

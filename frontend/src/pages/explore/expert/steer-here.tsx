@@ -154,24 +154,18 @@ function largestGain({ continuations }: VariantText, word?: string): number {
   return Math.max(0, ...those.map(({ value }) => value ?? 0));
 }
 
-/** From which strength on the texts differ more than the random expert's, and the words that gained more than its. */
+/** How much the strongest text and the random expert's differ, and the words that gained more than any of its. */
 function Conclusion({ texts, control, rows }: Shown) {
   if (!rows.every(([, { generation }]) => generation.status === "done")) return null;
   const random = control?.[1].generation.steered ?? NO_GENERATION.steered;
-  const noise = meanKl(random) ?? 0;
-  const [first] = texts.filter(([, { generation }]) => (meanKl(generation.steered) ?? 0) > noise);
-  if (first === undefined) return "No text changes the predictions more than the random expert’s: no visible effect.";
-  // At the strength of the random expert.
-  const strongest = texts[2][1].generation.steered;
+  const strongest = texts[2][1].generation.steered; // at the strength of the random expert
+  const [own, noise] = [strongest, random].map((text) => formatFixed(meanKl(text) ?? 0, 2));
   const words = changedWords(strongest, 1).filter((word) => largestGain(strongest, word) > largestGain(random));
   return (
     <>
-      {first === texts[0]
-        ? "Every strength"
-        : `At +${first[0].strength}${first === texts[2] ? "" : " and more"}, this expert`}{" "}
-      changes the next-token probabilities {control === null ? "" : `more than a random expert at +${STRONGEST} `}(mean
-      KL of one text each).
-      {words.length > 0 && ` Words that gained most at +${STRONGEST}, more than any of its: “${words.join("”, “")}”.`}
+      At +{STRONGEST}: mean KL {own} nats{control !== null && `, ${noise} with the random expert`} (texts of at most{" "}
+      {MAX_TOKENS} tokens).
+      {words.length > 0 && ` Words that gained most, more than any of the random expert’s: “${words.join("”, “")}”.`}
     </>
   );
 }
