@@ -138,7 +138,7 @@ function DifferenceTable({ pairs, rows, all, end, isMixed }: TableProps) {
         <TableHead pairs={pairs} all={all} />
         <tbody>
           {rows.map(({ row, score }, i) => (
-            <tr key={row.expert} className={isBreak(row, rows[i - 1]?.row, isMixed) ? "break" : undefined}>
+            <tr key={row.expert} className={isBreak(row, rows[i - 1]?.row, isMixed) ? "next-group" : undefined}>
               <RowHead expert={row.expert} info={row.info} />
               {columns?.map((column) => cell(row, column)) ?? <Sums row={row} end={end} />}
               <td className="num sum wide-only">{formatSigned(changeOf(row), 2)}</td>
@@ -159,24 +159,30 @@ interface FindingProps extends Pick<TableProps, "pairs" | "all" | "isMixed"> {
 /** Most changed words with a sentence. */
 const MAX_WORDS = 3;
 
-/** The expert that each text activates more in a part, the first of the table, and how much of the activation differs. */
+const Changes = ({ of }: { readonly of: ReturnType<typeof byScore> }) =>
+  of.map(({ row, change }, order) => (
+    <Fragment key={row.expert}>
+      {order > 0 && ", "}
+      {change < 0 ? "less" : "more"}{" "}
+      <FoundExpert info={row.info} expert={row.expert}>
+        {formatSigned(change, 2)}
+      </FoundExpert>
+    </Fragment>
+  ));
+
+/** The first experts of the table in a part, and how much of the activation differs. */
 function Part({
   all,
   part,
   isMixed,
 }: Pick<FindingProps, "all" | "isMixed"> & { readonly part: ReadonlySet<number> | null }) {
+  const { told, larger } = tellingOf(all, part, isMixed);
   return (
     <>
-      {tellingOf(all, part, isMixed).map(({ row, change }, order) => (
-        <Fragment key={row.expert}>
-          {order > 0 && ", "}
-          {change < 0 ? "less" : "more"}{" "}
-          <FoundExpert info={row.info} expert={row.expert}>
-            {formatSigned(change, 2)}
-          </FoundExpert>
-        </Fragment>
-      ))}
-      ; <b>{formatPercent(differingShare(all, part), 0)} %</b> of the activation differs.
+      {larger.length > 0 && "with a label that is not weak: "}
+      <Changes of={told} />
+      {larger.length > 0 && "; largest of all: "}
+      <Changes of={larger} />; <b>{formatPercent(differingShare(all, part), 0)} %</b> of the activation differs.
     </>
   );
 }
@@ -184,8 +190,7 @@ function Part({
 /** The finding: which experts differ most at each changed word and on the equal tokens after it, and how much in all. */
 function Finding({ all, pairs, isMixed, lengths }: FindingProps) {
   const { changed, equal } = placesOf(pairs ?? []);
-  const size = ({ part }: (typeof changed)[number]) =>
-    Math.max(0, ...tellingOf(all, part, isMixed).map(({ score }) => score));
+  const size = ({ part }: (typeof changed)[number]) => byScore(all, part, true)[0]?.score ?? 0;
   const shown = changed.toSorted((x, y) => size(y) - size(x)).slice(0, MAX_WORDS);
   const parts = { all, isMixed };
   if (byScore(all, pairs === null ? null : new Set(pairs.keys()), isMixed).length === 0) {

@@ -80,7 +80,7 @@ describe("the difference between two routings", () => {
     ]).toEqual([0, []]);
   });
 
-  it("has a line for each changed word and the equal tokens after it, by the first expert of the table for each text", () => {
+  it("has a line for each changed word and the equal tokens after it, by the first experts of the table", () => {
     const longer = alignRoutings(
       routing([token(1, []), token(2, [[7, 2], [8, 1]]), token(4, [[7, 3]])]), // prettier-ignore
       routing([token(1, []), token(3, [[8, 4]]), token(4, [[7, 1]])]),
@@ -88,12 +88,14 @@ describe("the difference between two routings", () => {
     const { changed, equal } = placesOf(longer);
     expect([changed.map(({ a, b }) => [a, b]), [...equal]]).toEqual([[["t2", "t3"]], [2]]);
     const info = { label: null, automatic: null, density: 0.25 };
-    const told = (part: ReadonlySet<number>) =>
-      tellingOf(differenceRows(longer, { 7: info, 8: info } as unknown as typeof A.experts), part, true).map(
-        ({ row, change, score }) => [row.expert, change, score],
+    const named = { 7: { ...info, label: "seven" }, 8: info } as unknown as typeof A.experts;
+    const told = (part: ReadonlySet<number>, isMixed = true) =>
+      Object.values(tellingOf(differenceRows(longer, named), part, isMixed)).map((found) =>
+        found.map(({ row, change, score }) => [row.expert, change, score]),
       );
-    expect(changed.map(({ part }) => told(part))).toEqual([[[8, 3, 6], [7, -2, 4]]]); // prettier-ignore
-    expect(told(equal)).toEqual([[7, -2, 4]]);
+    expect(changed.map(({ part }) => told(part))).toEqual([[[[8, 3, 6], [7, -2, 4]], []]]); // prettier-ignore
+    expect(changed.map(({ part }) => told(part, false))).toEqual([[[[7, -2, 4]], [[8, 3, 6]]]]); // weak, but larger
+    expect(told(equal)).toEqual([[[7, -2, 4]], []]);
     expect([isAlike(longer), isAlike(pairs), isAlike(longer.slice(1, 2))]).toEqual([true, true, false]);
   });
 });

@@ -1,7 +1,7 @@
 /** Differences between the routings of two texts, by expert. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
-import { rarityOf, weakLast } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { rarityOf, weakLast, weakness } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MAX_SHARED } from "@/pages/prompt/routing/routing-params";
 
 /** lengths[i][j]: length of the longest common subsequence of `a` from i and `b` from j. */
@@ -71,11 +71,10 @@ export const changeOf = ({ a, b }: Activations): number => b - a;
 const cellsOf = (row: DifferenceRow, part: Part): readonly Activations[] =>
   part === null ? [row] : [...row.cells].flatMap(([index, cell]) => (part.has(index) ? [cell] : []));
 
-/** The largest change in a part, with its sign; with a sign, only of changes that have it. */
-export const changeAt = (row: DifferenceRow, part: Part, sign = 0): number =>
+/** The largest change in a part, with its sign. */
+export const changeAt = (row: DifferenceRow, part: Part): number =>
   cellsOf(row, part)
     .map(changeOf)
-    .filter((change) => change * sign >= 0)
     .reduce((x, y) => (Math.abs(y) > Math.abs(x) ? y : x), 0);
 
 /** One row per expert that is active in either text. */
@@ -106,9 +105,9 @@ export function differenceRows(
  * The rows with a change in a part, by its size times log₂(1 / density): common experts come last. `isMixed`: weak labels
  * do not come after the others.
  */
-export const byScore = (rows: readonly DifferenceRow[], part: Part, isMixed: boolean, sign = 0) =>
+export const byScore = (rows: readonly DifferenceRow[], part: Part, isMixed: boolean) =>
   rows
-    .map((row) => ({ row, change: changeAt(row, part, sign) }))
+    .map((row) => ({ row, change: changeAt(row, part) }))
     .map(({ row, change }) => ({ row, change, score: Math.abs(change) * rarityOf(row.info) }))
     .filter(({ change }) => Math.abs(change) > ROUNDING_ERROR)
     .toSorted((x, y) => weakLast(x.row, y.row, isMixed) || y.score - x.score || x.row.expert - y.row.expert);
@@ -151,9 +150,13 @@ export function placesOf(pairs: readonly TokenPair[]) {
   return { changed, equal };
 }
 
-/** Of the experts that the second text activates more in a part, the first in the table's order, and of the first text's. */
-export const tellingOf = (rows: readonly DifferenceRow[], part: Part, isMixed: boolean) =>
-  [1, -1].flatMap((sign) => byScore(rows, part, isMixed, sign).slice(0, 1));
+/** The first two experts of a part in the table's order, and the largest of all if it is neither. */
+export function tellingOf(rows: readonly DifferenceRow[], part: Part, isMixed: boolean) {
+  const first = byScore(rows, part, isMixed).slice(0, 2);
+  const told = first.filter(({ row }, _, [one]) => isMixed || weakness(row) === weakness(one?.row ?? row));
+  const largest = byScore(rows, part, true).slice(0, 1);
+  return { told, larger: largest.filter(({ row }) => told.every((one) => one.row !== row)) };
+}
 
 /** The first rows as a map of the pairs, for a snapshot. */
 export function sharedDifference(

@@ -144,7 +144,7 @@ const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
   const { row, columns, window, end, ranking, locked, isLocked, isBreak } = props;
   const digits = cellDigits(end);
   return (
-    <tr className={isLocked ? "rowlk" : isBreak ? "break" : undefined}>
+    <tr className={isLocked ? "rowlk" : isBreak ? "next-group" : undefined}>
       <RowHead {...row} />
       <Cells columns={columns} window={window}>
         {({ position }) => {
