@@ -203,7 +203,7 @@ def test_pages_recover_by_themselves_when_the_server_is_back(page: Page, forgive
     expect(page.get_by_role("contentinfo")).to_contain_text("Database")
 
 
-def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
+def test_the_home_page_steers_a_text_by_slider(page: Page, site: Site) -> None:
     page.goto("/")
     text = page.get_by_role("group", name=re.compile("(Steered|Original) text"))
     expect(text).not_to_be_empty()
@@ -243,6 +243,9 @@ def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
         ends = [box["y"] + box["height"] * (part is tour) for part in (tour, status) if (box := part.bounding_box())]
         assert ends[0] == pytest.approx(ends[1], abs=2), "the tour is on the status line, however short the page"
         tour.get_by_role("link", name=re.compile("Next|Done")).click()
+    page.goto(f"/evaluate?run={site.run}#tour-6-{site.other_run}")  # the last step may be about another run
+    tour.get_by_role("link", name="Done").click()
+    expect(page).to_have_url(re.compile(rf"/\?run={site.other_run}$"))
 
 
 def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> None:

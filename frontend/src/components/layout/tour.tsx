@@ -6,7 +6,7 @@ import { Link, useLocation } from "react-router";
 
 import { showcaseQuery } from "@/api/queries";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { type PageName, useComparedLinks, usePageLinks } from "@/components/runs/page-links";
+import { type PageName, pageLinks, useComparedLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
 
 import { hasPrompt } from "./navigation/pages";
@@ -18,6 +18,8 @@ interface Step {
   readonly text: string;
   /** Selector of what it describes. */
   readonly marks: string;
+  /** A token with clear labels, in the example. */
+  readonly lock?: string;
 }
 
 /** A text of everyday words. */
@@ -40,13 +42,14 @@ const STEPS: readonly Step[] = [
     page: "routing",
     title: "Follow a sentence",
     text: "Each row is an expert, each column a token. Press a token to see what its experts write.",
-    marks: ".heat .tokens",
+    marks: ".heat-box",
+    lock: "3",
   },
   {
     page: "layers",
     title: "Through all layers",
     text: "The same sentence in every layer. Press a cell to see which later experts it feeds. **Circuit** draws what leads to the next token.",
-    marks: ".trace tbody tr",
+    marks: ".trace-box",
   },
   {
     page: "steering",
@@ -62,19 +65,23 @@ const STEPS: readonly Step[] = [
   },
 ];
 
-/** Addresses of the steps, from 1. The tray of the one that steers gets the experts that Home shows. */
-export function useTourUrl(isBegun = false): (step: number) => string {
-  const own = usePageLinks();
+/**
+ * Addresses of the steps, from 1; that after the last one is Home. The tray of the one that steers gets the experts that Home
+ * shows. `run` is that of the tour, which the last step leaves for one with a comparison.
+ */
+export function useTourUrl(isBegun = false, run?: string): (step: number) => string {
   const compared = useComparedLinks();
-  const { name } = useCurrentRun();
+  const { name: current } = useCurrentRun();
+  const name = run ?? current;
   const session = useQuery({ ...showcaseQuery, enabled: isBegun }).data?.showcase?.session;
   const shown = session?.run === name ? session.edits : [];
   const edits = shown.map(({ expert, mode, strength = 1 }) => `${expert}:${mode}:${strength}`).join(",");
   return (step) => {
-    const page = STEPS[step - 1]?.page ?? "home";
-    const links = page === "evaluate" ? compared : own;
-    const prompt = { ...(hasPrompt(page) && { prompt: EXAMPLE_PROMPT }) };
-    return `${links.page(page, { ...prompt, ...(page === "steering" && edits !== "" && { edits }) })}#tour-${step}`;
+    const { page, lock } = STEPS[step - 1] ?? { page: "home" };
+    const links = page === "evaluate" ? compared : pageLinks(name);
+    const prompt = { ...(hasPrompt(page) && { prompt: EXAMPLE_PROMPT, ...(lock !== undefined && { lock }) }) };
+    const url = links.page(page, { ...prompt, ...(page === "steering" && edits !== "" && { edits }) });
+    return step > STEPS.length ? url : `${url}#tour-${step}${page === "evaluate" && name !== null ? `-${name}` : ""}`;
   };
 }
 
@@ -105,12 +112,12 @@ function useMark(selector: string | undefined, page: string) {
 
 export function Tour() {
   const { hash, pathname, search } = useLocation();
-  const number = Number(/^#tour-(\d)$/.exec(hash)?.[1] ?? 0);
-  const urlOf = useTourUrl(number > 0);
+  const [, digit = 0, run] = /^#tour-(\d)(?:-(.+))?$/.exec(hash) ?? [];
+  const number = Number(digit);
+  const urlOf = useTourUrl(number > 0, run);
   const step = STEPS[number - 1];
   useMark(step?.marks, pathname);
   if (step === undefined) return null;
-  const end = pathname + search;
   return (
     <aside className="row wrap tour" aria-label="Tour">
       <p className="dim">
@@ -120,7 +127,7 @@ export function Tour() {
       <p>{step.text.split("**").map((part, i) => (i % 2 === 0 ? part : <b key={i}>{part}</b>))}</p>
       <footer className="row">
         {number < STEPS.length && (
-          <Link className="link" to={end} replace>
+          <Link className="link" to={pathname + search} replace>
             Skip
           </Link>
         )}
@@ -130,7 +137,7 @@ export function Tour() {
             Back
           </LinkButton>
         )}
-        <LinkButton size="small" variant="primary" to={number < STEPS.length ? urlOf(number + 1) : end}>
+        <LinkButton size="small" variant="primary" to={urlOf(number + 1)}>
           {number < STEPS.length ? "Next" : "Done"}
         </LinkButton>
       </footer>
