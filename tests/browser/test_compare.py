@@ -39,7 +39,11 @@ def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     page.get_by_role("link", name="Compare", exact=True).click()
     page.get_by_role("textbox", name="Second prompt").fill(OTHER)
     expect(difference(page)).to_contain_text(
-        re.compile(r"girl → boy: (with a label that is not weak: )?(less|more) .*\d+ % of the activation differs.*\d+ experts that differ", re.DOTALL)
+        re.compile(
+            r"girl → boy: (with a label that is not weak: )?(less|more) .*"
+            r"\d+ % of the activation differs.*\d+ experts that differ",
+            re.DOTALL,
+        )
     )
     expect(page).to_have_url(re.compile(r"second=The\+little\+boy"))
     table = page.get_by_role("table", name="Differences, tokens by experts")
