@@ -15,7 +15,7 @@ export function Missing({ title, children }: { readonly title: string; readonly 
       <h1>{title}</h1>
       <div>
         <p>{children}</p>
-        <nav aria-label="Pages">
+        <nav className="row wrap" aria-label="Pages">
           {PLACES.map(({ name, views }) => (
             <LinkButton key={name} size="small" to={links.page(views[0].page)}>
               {name}

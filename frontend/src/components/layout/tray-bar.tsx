@@ -20,15 +20,6 @@ import { usePromptedLink } from "./navigation/pages";
 
 const MAX_CHIPS = 6;
 
-function EditChip({ edit }: { readonly edit: Edit }) {
-  return (
-    <span className="chip">
-      <span className="mono">{editKey(edit)}</span>
-      <span className="dim">{describeEdit(edit)}</span>
-    </span>
-  );
-}
-
 function TrayEntry({ edit, row, tray }: { readonly edit: Edit; readonly row?: ExpertRow; readonly tray: Tray }) {
   const links = usePageLinks();
   return (
@@ -104,7 +95,10 @@ export function TrayBar() {
         </span>
       )}
       {tray.edits.slice(0, MAX_CHIPS).map((edit) => (
-        <EditChip key={editKey(edit)} edit={edit} />
+        <span key={editKey(edit)} className="chip">
+          <span className="mono">{editKey(edit)}</span>
+          <span className="dim">{describeEdit(edit)}</span>
+        </span>
       ))}
       {count > MAX_CHIPS && <span className="chip">+{count - MAX_CHIPS}</span>}
       <LinkButton size="small" variant={count > 0 ? "primary" : "plain"} shortcut="steer" to={linkTo("steering")}>

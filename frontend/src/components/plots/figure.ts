@@ -153,17 +153,8 @@ export function recordsCsv(records: readonly Readonly<Record<string, Cell>>[]): 
 
 /** The title of a y axis as a horizontal annotation in its upper corner. */
 export function cornerTitle(text: string): Readonly<Record<string, unknown>> {
-  return {
-    text,
-    name: "corner",
-    xref: "paper",
-    yref: "paper",
-    x: 0.008,
-    y: 0.99,
-    xanchor: "left",
-    yanchor: "top",
-    showarrow: false,
-  };
+  const place = { xref: "paper", yref: "paper", x: 0.008, y: 0.99, xanchor: "left", yanchor: "top" };
+  return { text, name: "corner", showarrow: false, ...place };
 }
 
 const DECADES = [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100];

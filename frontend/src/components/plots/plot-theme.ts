@@ -82,11 +82,7 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
     ...raw,
     ...escapeFields(raw, TRACE_TEXTS),
     opacity: style.opacity ?? 1,
-    marker: {
-      ...(trace.role === "expert" && { opacity: 0.7 }),
-      ...marker,
-      color: colour,
-    },
+    marker: { ...(trace.role === "expert" && { opacity: 0.7 }), ...marker, color: colour },
     ...(trace.type.startsWith("scatter") && { line: { width: style.width, ...line, color: colour } }),
     ...(trace.role === "expert" && {
       selected: { marker: { color: palette.accent, opacity: 1 } },
@@ -97,23 +93,19 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
 }
 
 function themedAxis(raw: unknown, palette: Palette): Partial<LayoutAxis> {
+  const axis = raw as Record<string, unknown> & Partial<LayoutAxis>;
+  const title = typeof axis.title === "string" ? { text: axis.title } : axis.title;
   return {
     automargin: true,
     zeroline: false,
-    ...(raw as object),
-    ...escapeFields(raw as Record<string, unknown>, AXIS_TEXTS),
+    ...axis,
+    ...escapeFields(axis, AXIS_TEXTS),
+    ...(title !== undefined && { title: { standoff: 6, ...title, font: { color: palette.ink2, size: 13 } } }),
     gridcolor: palette.line,
     linecolor: palette.lineStrong,
     tickcolor: palette.lineStrong,
     tickfont: { color: palette.ink3, size: 13 },
   };
-}
-
-function withTitleColour(axis: Partial<LayoutAxis>, palette: Palette): Partial<LayoutAxis> {
-  const title = typeof axis.title === "string" ? { text: axis.title } : axis.title;
-  return title === undefined
-    ? axis
-    : { ...axis, title: { standoff: 6, ...title, font: { color: palette.ink2, size: 13 } } };
 }
 
 function themedAnnotations(raw: unknown, palette: Palette): object[] {
@@ -134,10 +126,7 @@ interface ThemedFigure {
 export function themeFigure(figure: Pick<FigureData, "data" | "layout">, palette: Palette): ThemedFigure {
   const axes = Object.entries(figure.layout).filter(([name]) => /^[xy]axis\d*$/.test(name));
   const plain = { xaxis: {}, yaxis: {}, ...Object.fromEntries(axes) };
-  const styled = Object.entries(plain).map(([name, axis]) => [
-    name,
-    withTitleColour(themedAxis(axis, palette), palette),
-  ]);
+  const styled = Object.entries(plain).map(([name, axis]) => [name, themedAxis(axis, palette)]);
   return {
     data: figure.data.map((trace) => themedTrace(trace, palette)),
     layout: {

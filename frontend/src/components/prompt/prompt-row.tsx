@@ -16,7 +16,7 @@ import { PromptBox, type PromptDraft, SUBMIT_KEY } from "./prompt-box";
 interface PromptRowProps {
   readonly run: RunSummary;
   readonly draft: PromptDraft;
-  readonly placeholder: string;
+  readonly placeholder?: string;
   /** Whether there is something to submit; by default, once something is typed. */
   readonly isReady?: boolean;
   /** Name of the button that submits. */
@@ -45,13 +45,13 @@ function UnreadEdits() {
 }
 
 export function PromptRow(props: PromptRowProps) {
-  const { run, draft, placeholder, action, onSubmit, onExample, onStop = null, children, second = null } = props;
+  const { run, draft, placeholder = "Type or paste a text", action, onSubmit, onExample, onStop = null } = props;
   useShortcut("release", () => onStop?.(), onStop !== null);
   return (
     <section className="prompt-row">
       <PromptBox label="Prompt" placeholder={placeholder} draft={draft} onSubmit={onSubmit} />
       <div className="row prompt-actions">
-        {children}
+        {props.children}
         {run.indexed_tokens !== null && <FromExample run={run.name} onChoose={onExample} />}
         {onStop === null ? (
           <Button variant="primary" disabled={!(props.isReady ?? draft.text !== "")} onClick={onSubmit}>
@@ -64,7 +64,7 @@ export function PromptRow(props: PromptRowProps) {
           </Button>
         )}
       </div>
-      {second}
+      {props.second}
       <UnreadEdits />
     </section>
   );

@@ -20,19 +20,11 @@ const METHODS: Readonly<Record<string, string>> = {
 };
 
 /** Name on screen. A method that another package registered has its own name. */
-export function methodName(method: string): string {
-  return METHODS[method] ?? method;
-}
+export const methodName = (method: string): string => METHODS[method] ?? method;
 
-export function runSummaryLine(run: RunSummary): string {
-  return `${methodName(run.method)}, layer ${run.layer}, K ${run.k}`;
-}
+export const runSummaryLine = (run: RunSummary) => `${methodName(run.method)}, layer ${run.layer}, K ${run.k}`;
 
-interface LayerOfRun {
-  readonly name: string;
-  readonly layer: number;
-  readonly method: string;
-}
+type LayerOfRun = Pick<RunSummary, "name" | "layer" | "method">;
 
 /** `10`; with the method if other runs have the same layer, and the name if they have the same method, too. */
 export function layerLabel(run: LayerOfRun, all: readonly LayerOfRun[]): string {
@@ -50,13 +42,12 @@ export function activeK(run: Pick<RunSummary, "k" | "min_k" | "has_top_k">): str
 }
 
 /** False for imported runs whose format does not record the number of training tokens. */
-export function hasTokenCount(run: Pick<RunSummary, "target_tokens">): boolean {
-  return run.target_tokens > 0;
-}
+export const hasTokenCount = (run: Pick<RunSummary, "target_tokens">) => run.target_tokens > 0;
 
-interface OfMethod {
-  readonly method: string;
-}
+type OfMethod = Pick<RunSummary, "method">;
+
+/** Whether the method has a hidden activation vector like an MLP's; transcoders and autoencoders do not. */
+export const hasHiddenLayer = (run: OfMethod) => !/transcoder|autoencoder/.test(run.method);
 
 /** What a run's units are called: features of a transcoder, experts of any other layer. */
 export const unitName = (run: OfMethod) => (hasHiddenLayer(run) ? "experts" : "features");
@@ -70,20 +61,11 @@ export const inUnits = (text: string, run: OfMethod) =>
         .replaceAll(/\bexpert/g, "feature")
         .replaceAll(/\bExpert/g, "Feature");
 
-/** Whether the method has a hidden activation vector like an MLP's; transcoders and autoencoders do not. */
-export function hasHiddenLayer(run: OfMethod): boolean {
-  return !/transcoder|autoencoder/.test(run.method);
-}
+/** Last path component of a Hugging Face Hub repo or folder. */
+export const shortSource = (source: string) => source.replace(/\/+$/, "").split("/").at(-1) ?? source;
 
 /** Format of an imported run and the last part of its source. */
-export function shortOrigin(origin: string): string {
-  return `${origin.split(":")[0] ?? ""}: ${shortSource(origin)}`;
-}
-
-/** Last path component of a Hugging Face Hub repo or folder. */
-export function shortSource(source: string): string {
-  return source.replace(/\/+$/, "").split("/").at(-1) ?? source;
-}
+export const shortOrigin = (origin: string) => `${origin.split(":")[0] ?? ""}: ${shortSource(origin)}`;
 
 /** The share that decides how far losses compare: the strict routing share where it was measured. */
 export function decisiveShare(run: Pick<RunSummary, "routing_share" | "strict_routing_share">): number | null {

@@ -59,12 +59,8 @@ interface TokenTipProps {
   readonly share?: number;
 }
 
-interface TipFactsProps {
-  /** Names and values; false for none. */
-  readonly facts: readonly (false | readonly [string, ReactNode])[];
-}
-
-export const TipFacts = ({ facts }: TipFactsProps) => (
+/** Names and values; false for none. */
+export const TipFacts = ({ facts }: { readonly facts: readonly (false | readonly [string, ReactNode])[] }) => (
   <dl>
     {facts.map(
       (fact) =>

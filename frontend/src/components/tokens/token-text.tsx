@@ -12,6 +12,7 @@ import { hideTip, showTip } from "./tip-layer";
 export type Shade = (piece: Piece) => string;
 
 export interface TokenTextProps {
+  /** Those with a value can be hovered, focused and locked. */
   readonly pieces: readonly Piece[];
   readonly shade: Shade;
   /** Position of the peak token, which is outlined. */
@@ -20,13 +21,9 @@ export interface TokenTextProps {
   /** `line`: a single line, line breaks as spaces or ↵. `block`: line breaks are kept. */
   readonly layout?: "line" | "block";
   readonly showBreaks?: boolean;
-  /** Which tokens can be hovered, focused and locked; by default those with a value. */
-  readonly isLive?: (piece: Piece) => boolean;
   /** The token in the tab order; arrow keys reach the others. */
   readonly tabStop?: number | null;
 }
-
-const hasValue = (piece: Piece) => piece.value !== null;
 
 export function displayText(text: string, layout: "line" | "block", showBreaks: boolean): string {
   if (layout === "line") return toOneLine(text, showBreaks);
@@ -79,10 +76,10 @@ function LiveToken({ piece, text, className, isLocked, isTabStop }: LiveTokenPro
 }
 
 export function TokenText({ pieces, shade, peak = null, locked = null, tabStop = peak, ...rest }: TokenTextProps) {
-  const { layout = "line", showBreaks = false, isLive = hasValue } = rest;
+  const { layout = "line", showBreaks = false } = rest;
   return pieces.map((piece) => {
     const text = displayText(piece.text, layout, showBreaks);
-    if (text === "" || !isLive(piece)) return <PlainToken key={piece.index} piece={piece} text={text} />;
+    if (text === "" || piece.value === null) return <PlainToken key={piece.index} piece={piece} text={text} />;
     return (
       <LiveToken
         key={piece.index}
@@ -227,12 +224,9 @@ interface TokenStripProps extends TokenTextProps, TokenHandlers {
   readonly className?: string;
 }
 
-function firstLive(pieces: readonly Piece[], isLive: ((piece: Piece) => boolean) | undefined): number | null {
-  return pieces.find(isLive ?? ((piece) => piece.value !== null))?.index ?? null;
-}
-
 export function TokenStrip({ label, className = "text", tip, onHover, onLock, ...text }: TokenStripProps) {
-  const tabStop = text.tabStop ?? text.locked ?? text.peak ?? firstLive(text.pieces, text.isLive);
+  const first = text.pieces.find(({ value }) => value !== null)?.index ?? null;
+  const tabStop = text.tabStop ?? text.locked ?? text.peak ?? first;
   return (
     <TokenGroup label={label} className={className} pieces={text.pieces} tip={tip} onHover={onHover} onLock={onLock}>
       <TokenText layout="block" {...text} tabStop={tabStop} />

@@ -100,11 +100,9 @@ interface PlusButtonProps {
   readonly run?: string | undefined;
   /** The edit that it adds; by default a new one. */
   readonly edit?: Edit | undefined;
-  /** Reason why the button is disabled, shown as its tooltip. */
-  readonly disabledReason?: string;
 }
 
-export function PlusButton({ expert, run, edit, disabledReason }: PlusButtonProps) {
+export function PlusButton({ expert, run, edit }: PlusButtonProps) {
   const tray = useTray();
   const isInTray = tray.has(expert, run);
   return (
@@ -113,8 +111,7 @@ export function PlusButton({ expert, run, edit, disabledReason }: PlusButtonProp
       className={isInTray ? "plus in" : "plus"}
       aria-pressed={isInTray}
       aria-label={`Expert ${expert} in the tray`}
-      title={disabledReason ?? (isInTray ? "Remove from tray" : "Add to tray")}
-      disabled={disabledReason !== undefined}
+      title={isInTray ? "Remove from tray" : "Add to tray"}
       onClick={(event) => {
         event.stopPropagation();
         if (edit !== undefined && !isInTray) tray.put(edit);

@@ -22,13 +22,8 @@ interface SegmentedControlProps<T extends string> {
 export const segmentsOf = <T extends string>(labels: Readonly<Record<T, string>>) =>
   Object.entries<string>(labels).map(([value, label]) => ({ value: value as T, label }));
 
-export function SegmentedControl<T extends string>({
-  label,
-  value,
-  segments,
-  onChange,
-  className = "",
-}: SegmentedControlProps<T>) {
+export function SegmentedControl<T extends string>(props: SegmentedControlProps<T>) {
+  const { label, value, segments, onChange, className = "" } = props;
   return (
     <ToggleButtonGroup
       className={`seg ${className}`}

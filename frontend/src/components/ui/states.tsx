@@ -65,7 +65,7 @@ export function LoadingState({ label, rows = 4, rowHeight = 26 }: LoadingProps) 
   return (
     <div className="loading" role="status" aria-label={label}>
       {Array.from({ length: rows }, (_, i) => (
-        <span key={i} style={{ height: rowHeight }}>
+        <span key={i} className="row" style={{ height: rowHeight }}>
           <i style={{ width: `${WIDTHS[i % WIDTHS.length] ?? 80}%` }} />
         </span>
       ))}

@@ -45,15 +45,13 @@ function axisEnds(cells: Cells): readonly string[] {
     .map((end, i) => (isPercent && i === 1 ? `${end} %` : end));
 }
 
-function Dot({
-  cell: { value, low, high },
-  axis: [start, end],
-  reference,
-}: {
+interface DotProps {
   readonly cell: Value;
   readonly axis: Axis;
   readonly reference: number | null;
-}) {
+}
+
+function Dot({ cell: { value, low, high }, axis: [start, end], reference }: DotProps) {
   const percent = (at: number) => `${(100 * (at - start)) / (end - start)}%`;
   return (
     <svg className="dot" aria-hidden="true">
@@ -103,14 +101,12 @@ function shortNames(lanes: readonly Head[]): readonly string[] {
   });
 }
 
-interface LaneProps {
+interface LaneProps extends Omit<DotProps, "cell"> {
   /** Null if it is the only one, so that its name says nothing. */
   readonly name: ReactNode | null;
   readonly cell: Value | null;
-  readonly axis: Axis;
   /** What the ends of the axis are; empty on the lines below the first. */
   readonly ends: readonly string[];
-  readonly reference: number | null;
 }
 
 function Lane({ name, cell, axis, ends: [low, high], reference }: LaneProps) {
@@ -198,7 +194,7 @@ function Tracks({ table }: { readonly table: Table }) {
 function Legend({ columns }: Pick<Table, "columns">) {
   const described = columns.filter(({ detail }) => detail !== "");
   return (
-    <ul className="tracks-legend">
+    <ul className="wrap tracks-legend">
       {described.map((head) => (
         <li key={head.key}>
           <Title head={{ ...head, detail: "" }} /> <span className="dim">{head.detail}</span>

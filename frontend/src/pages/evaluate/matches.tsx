@@ -16,7 +16,7 @@ import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copy-button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { choiceParam, flagParam, type SetParams, textParam, useUrlState, type Values } from "@/hooks/use-url-state";
+import { choiceParam, flagParam, textParam, type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import { type FoundColumn, FoundTable, useParts } from "@/pages/explore/search/found-table";
 
@@ -39,13 +39,8 @@ const VALUES: Readonly<Record<Sort, (pair: MatchedPair) => number>> = {
   other_density: ({ other }) => other.density,
 };
 
-interface OfComparison {
+interface TableProps extends UrlState<typeof PARAMS> {
   readonly comparison: RunComparison;
-}
-
-interface TableProps extends OfComparison {
-  readonly params: Values<typeof PARAMS>;
-  readonly setParams: SetParams<typeof PARAMS>;
 }
 
 /** An expert, linked to its page. */
@@ -119,7 +114,7 @@ function MatchesTable({ comparison, params: { sort, order, all }, setParams }: T
   );
 }
 
-function Statistics({ comparison }: OfComparison) {
+function Statistics({ comparison }: Pick<TableProps, "comparison">) {
   const { pairs, active, other_active: others, run, other } = comparison;
   const numSame = pairs.filter((pair) => pair.one.expert === pair.other.expert).length;
   const facts: readonly (readonly [string, string])[] = [
@@ -130,7 +125,7 @@ function Statistics({ comparison }: OfComparison) {
   ];
   return (
     <>
-      <ul className="compare-figures big-figures" aria-label="Similarity of the two runs">
+      <ul className="wrap compare-figures big-figures" aria-label="Similarity of the two runs">
         {facts.map(([value, meaning]) => (
           <li key={meaning}>
             <b>{value}</b> <span>{meaning}</span>

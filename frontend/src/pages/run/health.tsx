@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import { figureQuery, reportQuery } from "@/api/queries";
 import type { FigureName, RunSummary } from "@/api/types";
-import { Plot } from "@/components/plots/plot";
+import { Plot, type PlotProps } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copy-button";
@@ -111,16 +111,13 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
   );
 }
 
-/** A figure of the server about one run. */
-export function RunFigure({
-  run,
-  name,
-  height,
-}: {
+interface RunFigureProps extends Pick<PlotProps, "height"> {
   readonly run: string;
   readonly name: FigureName;
-  readonly height: number;
-}) {
+}
+
+/** A figure of the server about one run. */
+export function RunFigure({ run, name, height }: RunFigureProps) {
   const { data, error, refetch } = useQuery(figureQuery(name, { run }));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading figure" rows={6} rowHeight={32} />;

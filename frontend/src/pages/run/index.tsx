@@ -94,7 +94,7 @@ function RunFacts({ run }: { readonly run: RunSummary }) {
       : ["Imported from", <span className="mono">{shortOrigin(run.origin)}</span>],
   ];
   return (
-    <dl className="run-facts">
+    <dl className="wrap run-facts">
       {facts.map(([name, value], i) => (
         <div key={i}>
           <dt className="ink2">{name}</dt>
@@ -147,7 +147,7 @@ function Resume({ detail }: { readonly detail: RunDetail }) {
   const { status } = detail.run;
   if (status !== "stopped" && status !== "failed") return null;
   return (
-    <section className="run-resume" aria-label="Resume training">
+    <section className="stack run-resume" aria-label="Resume training">
       <p className={status === "failed" ? "bad" : "ink2"}>
         {detail.error ?? "Training stopped early. Resume from the last checkpoint with:"}
       </p>

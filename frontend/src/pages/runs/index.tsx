@@ -21,9 +21,7 @@ function ofFirstModel(runs: readonly RunSummary[]): readonly RunSummary[] {
   return runs.filter(({ language_model: model }) => model === runs[0]?.language_model);
 }
 
-function steps(
-  runs: readonly RunSummary[],
-): readonly { readonly title: string; readonly text: string; readonly command: string }[] {
+function steps(runs: readonly RunSummary[]) {
   const finished = runs.filter(({ status }) => status === "finished");
   const unevaluated = ofFirstModel(finished.filter(({ held_out: heldOut }) => heldOut === null));
   const unindexed = finished.find(({ indexed_tokens: tokens }) => tokens === null);
@@ -67,36 +65,21 @@ function NextSteps({ runs }: { readonly runs: readonly RunSummary[] }) {
 
 const TRAIN_COMMAND = "mxd train LANGUAGE_MODEL --layer 3 --dataset PATH_OR_DATASET --tokens 2M --k 16";
 
-/** What the runs replace, and how their losses compare. */
-function Message({
-  runs,
-  model,
-  losses,
-}: {
-  readonly runs: readonly RunSummary[];
-  readonly model: string | null;
-  readonly losses: readonly string[];
-}) {
-  return (
-    <p className="runs-note ink2">
-      {model !== null && (
-        <>
-          {runs.length === 1 ? "The run replaces an MLP" : `The ${runs.length} runs replace MLPs`} of{" "}
-          <span className="mono">{model}</span>.{" "}
-        </>
-      )}
-      {losses.join(" ")}
-    </p>
-  );
-}
-
 function Runs({ runs, losses, best, notes }: RunList) {
   const [{ sort, order }, setParams] = useUrlState(RUNS_PARAMS);
   const [model, ...otherModels] = new Set(runs.map((run) => run.language_model_name));
   const withModel = otherModels.length > 0;
   return (
     <>
-      <Message runs={runs} model={withModel ? null : (model ?? null)} losses={losses} />
+      <p className="runs-note ink2">
+        {!withModel && (
+          <>
+            {runs.length === 1 ? "The run replaces an MLP" : `The ${runs.length} runs replace MLPs`} of{" "}
+            <span className="mono">{model}</span>.{" "}
+          </>
+        )}
+        {losses.join(" ")}
+      </p>
       <RunsTable {...{ runs, best, withModel }} sorting={{ sort, order }} onSort={(change) => setParams(change)} />
       {notes.length > 0 && <p className="runs-note ink2">{notes.join(" ")}</p>}
       <NextSteps runs={runs} />
@@ -108,8 +91,7 @@ function RunsBody() {
   const { data, error, isPending, refetch } = useQuery(runsQuery);
   if (isPending) return <LoadingState label="Loading runs" rows={6} rowHeight={31} />;
   if (error !== null && data === undefined) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  const runs = data.runs;
-  if (runs.length === 0) {
+  if (data.runs.length === 0) {
     return (
       <EmptyState title="No runs yet">
         A run is one layer of a language model, trained on a dataset. A first run takes a few minutes on two CPU cores:

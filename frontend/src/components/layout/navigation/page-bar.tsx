@@ -24,7 +24,6 @@ interface Crumb {
 interface PageBarProps {
   /** From the section to the page itself. */
   readonly crumbs: readonly Crumb[];
-  readonly note?: string;
   readonly children?: ReactNode;
 }
 
@@ -42,7 +41,7 @@ function Views({ place }: { readonly place: Place }) {
   );
 }
 
-function CrumbTrail({ crumbs, note }: Pick<PageBarProps, "crumbs" | "note">) {
+function CrumbTrail({ crumbs }: Pick<PageBarProps, "crumbs">) {
   return (
     <nav className="crumb" aria-label="Breadcrumbs">
       {crumbs.map((crumb, i) => (
@@ -57,7 +56,6 @@ function CrumbTrail({ crumbs, note }: Pick<PageBarProps, "crumbs" | "note">) {
           )}
         </Fragment>
       ))}
-      {note !== undefined && <span>{note}</span>}
     </nav>
   );
 }
@@ -100,7 +98,7 @@ function RoutingWarning() {
   );
 }
 
-export function PageBar({ crumbs, note, children }: PageBarProps) {
+export function PageBar({ crumbs, children }: PageBarProps) {
   const { pathname } = useLocation();
   const place = placeOf(pathname);
   const [firstCrumb] = crumbs;
@@ -109,7 +107,7 @@ export function PageBar({ crumbs, note, children }: PageBarProps) {
     <>
       {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
       <header className="row bar" data-page={firstCrumb?.label}>
-        {hasViews ? <Views place={place} /> : <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />}
+        {hasViews ? <Views place={place} /> : <CrumbTrail crumbs={crumbs} />}
         <div className="grow" />
         {/* What a page adds is left of what all pages have at the same places. */}
         {children}

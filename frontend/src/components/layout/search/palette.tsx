@@ -242,9 +242,7 @@ function PaletteBody({ onDone }: { readonly onDone: () => void }) {
         onKeyDown={onKeyDown}
       />
       <CommandList
-        id={id}
-        commands={commands}
-        at={at}
+        {...{ id, commands, at }}
         onChoose={(i) => setChosen(commands[i]?.key ?? null)}
         onOpen={({ url }) => open(url)}
       />

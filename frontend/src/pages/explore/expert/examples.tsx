@@ -27,7 +27,7 @@ import { Button, GhostButton } from "@/components/ui/button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
-import type { SetParams, Values } from "@/hooks/use-url-state";
+import type { UrlState } from "@/hooks/use-url-state";
 import { formatEdits, newEdit } from "@/lib/edits/edits";
 import { withEdit } from "@/lib/edits/tray";
 import { formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
@@ -46,12 +46,17 @@ import {
   withoutShown,
 } from "./shown-examples";
 
-interface GroupCountProps {
+interface GroupProps extends Omit<ConcordanceProps, "examples"> {
+  readonly run: string;
+  readonly expert: number;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+interface GroupCountProps extends Pick<GroupProps, "isOpen" | "onOpen"> {
   /** For example `7 of 20`. */
   readonly text: string;
   readonly isAll: boolean;
-  readonly isOpen: boolean;
-  readonly onOpen: (open: boolean) => void;
 }
 
 function GroupCount({ text, isAll, isOpen, onOpen }: GroupCountProps) {
@@ -66,16 +71,12 @@ function GroupCount({ text, isAll, isOpen, onOpen }: GroupCountProps) {
 /** Width in pixels of a bar for a share of 100 %. */
 const FULL_BAR = 160;
 
-interface ExampleGroupProps extends Omit<ConcordanceProps, "examples"> {
-  readonly run: string;
-  readonly expert: number;
+interface ExampleGroupProps extends GroupProps {
   readonly bin: ActivationBin;
   /** Examples of stronger bins, which are not shown again. */
   readonly stronger: readonly Example[];
   /** Number of examples while it is collapsed. */
   readonly preview: number;
-  readonly isOpen: boolean;
-  readonly onOpen: (open: boolean) => void;
 }
 
 function Range({ bin }: { readonly bin: ActivationBin }) {
@@ -161,13 +162,9 @@ function usePromptLinks(expert: number): (example: Example) => PromptLinks {
 /** A smaller sample repeats the bins above and says nothing about all activations. */
 const MIN_SAMPLE = 5;
 
-interface RandomGroupProps extends Omit<ConcordanceProps, "examples"> {
-  readonly run: string;
-  readonly expert: number;
+interface RandomGroupProps extends GroupProps {
   readonly seed: number;
   readonly onResample: (seed: number) => void;
-  readonly isOpen: boolean;
-  readonly onOpen: (open: boolean) => void;
 }
 
 /** How the sample was drawn, and why it may be short. */
@@ -220,11 +217,9 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
   );
 }
 
-export interface ExamplesProps {
+export interface ExamplesProps extends UrlState<typeof EXPERT_PARAMS> {
   readonly run: string;
   readonly detail: ExpertDetail;
-  readonly params: Values<typeof EXPERT_PARAMS>;
-  readonly setParams: SetParams<typeof EXPERT_PARAMS>;
   readonly onHover: (activation: number | null) => void;
 }
 

@@ -42,23 +42,13 @@ interface TextEditorProps {
   readonly isSaved?: boolean;
   readonly maxLength: number;
   readonly lines: number;
-  readonly isSaving: boolean;
-  readonly error: unknown;
+  readonly saving: { readonly isPending: boolean; readonly error: unknown };
   readonly onSave: (text: string | null) => void;
   readonly onCancel: () => void;
 }
 
-export function TextEditor({
-  label,
-  initial,
-  isSaved = false,
-  maxLength,
-  lines,
-  isSaving,
-  error,
-  ...actions
-}: TextEditorProps) {
-  const { onSave, onCancel } = actions;
+export function TextEditor({ label, initial, isSaved = false, maxLength, lines, ...props }: TextEditorProps) {
+  const { saving, onSave, onCancel } = props;
   const [text, setText] = useState(initial);
   const save = () => onSave(text.trim() === "" ? null : text.trim());
   const onKeyDown = (event: KeyboardEvent) => {
@@ -90,18 +80,18 @@ export function TextEditor({
       ) : (
         <textarea className="textarea" rows={lines} {...fieldProps} />
       )}
-      <Button type="submit" variant="primary" disabled={isSaving}>
+      <Button type="submit" variant="primary" disabled={saving.isPending}>
         Save
       </Button>
       <Button variant="ghost" onClick={onCancel}>
         Cancel
       </Button>
       {isSaved && (
-        <Button variant="ghost" disabled={isSaving} onClick={() => onSave(null)}>
+        <Button variant="ghost" disabled={saving.isPending} onClick={() => onSave(null)}>
           Remove {label.toLowerCase()}
         </Button>
       )}
-      <Failure error={error} />
+      <Failure error={saving.error} />
     </form>
   );
 }
@@ -122,8 +112,7 @@ export function LabelEditor({ run, row, onClose }: LabelEditorProps) {
       isSaved={row.label !== null}
       maxLength={200}
       lines={1}
-      isSaving={mutation.isPending}
-      error={mutation.error}
+      saving={mutation}
       onSave={(text) => mutation.mutate(text, { onSuccess: onClose })}
       onCancel={onClose}
     />
@@ -143,8 +132,7 @@ function Notes({ run, expert, note }: { readonly run: string; readonly expert: n
         isSaved={note !== null}
         maxLength={10_000}
         lines={3}
-        isSaving={noteMutation.isPending}
-        error={noteMutation.error}
+        saving={noteMutation}
         onSave={(text) => noteMutation.mutate(text, { onSuccess: () => setEditing(false) })}
         onCancel={() => setEditing(false)}
       />
@@ -159,14 +147,14 @@ function Notes({ run, expert, note }: { readonly run: string; readonly expert: n
   );
 }
 
-interface ExpertTagsProps {
+interface ExpertHeadProps {
   readonly run: string;
-  readonly expert: number;
-  readonly tags: readonly string[];
+  readonly detail: ExpertDetail;
 }
 
 /** Tags of an expert. Each links to the experts with the same tag; tags can be removed and added. */
-function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
+function ExpertTags({ run, detail }: ExpertHeadProps) {
+  const { expert, tags } = detail.row;
   const [text, setText] = useState("");
   const lists = useQuery(listsQuery(run));
   const links = usePageLinks();
@@ -203,11 +191,6 @@ function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
       <Failure error={tag.error} />
     </form>
   );
-}
-
-interface ExpertHeadProps {
-  readonly run: string;
-  readonly detail: ExpertDetail;
 }
 
 function Label({ run, detail }: ExpertHeadProps) {
@@ -461,7 +444,7 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
             {name}
           </Link>
         ))}
-        <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
+        <ExpertTags run={run} detail={detail} />
         <Notes run={run} expert={expert} note={detail.note} />
       </div>
       <div className="row wrap expert-acts">

@@ -30,10 +30,10 @@ import { EmptyState, ErrorState, Failure, LoadingState } from "@/components/ui/s
 import { useColumns } from "@/hooks/use-experts";
 import { useIsNarrow } from "@/hooks/use-size";
 import { newEdit } from "@/lib/edits/edits";
-import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
+import { formatFixed, formatPlural } from "@/lib/text/format";
 import { LabelEditor, TextEditor } from "@/pages/explore/expert/head";
 import { tableRow } from "@/pages/explore/experts/table";
-import { FoundTable } from "@/pages/explore/search/found-table";
+import { densityColumn, FoundTable } from "@/pages/explore/search/found-table";
 
 /** A ref that takes the focus, for an element that replaces the one that had it. */
 const focusOnce = (element: HTMLElement | null): void => element?.focus();
@@ -153,8 +153,6 @@ interface ListHeadProps {
   readonly data: ExpertList;
 }
 
-type Editing = "name" | "note" | null;
-
 const listCsv = ({ entries }: ExpertList, columns: readonly Column[]) =>
   recordsCsv(entries.map(({ row, note }) => ({ ...tableRow(row, columns, []), note })));
 
@@ -162,10 +160,10 @@ const listCsv = ({ entries }: ExpertList, columns: readonly Column[]) =>
 const fileName = (run: string, name: string) => `${run}-${name.replace(/[^\p{L}\p{N}]+/gu, "-")}`;
 
 function NameAndNote({ run, data }: ListHeadProps) {
-  const [editing, setEditing] = useState<Editing>(null);
+  const [editing, setEditing] = useState<"name" | "note" | null>(null);
   const update = useUpdateList(run, data.list.id);
   const close = () => setEditing(null);
-  const editorProps = { isSaving: update.isPending, error: update.error, onCancel: close };
+  const editorProps = { saving: update, onCancel: close };
   if (editing === "name") {
     return (
       <TextEditor
@@ -242,7 +240,7 @@ function ListHead({ run, data }: ListHeadProps) {
       <div className="list-title">
         <NameAndNote run={run} data={data} />
         <p className="dim">
-          {formatCount(data.list.experts)} {data.list.experts === 1 ? "expert" : "experts"} of {run}
+          {formatPlural(data.list.experts, "expert")} of {run}
         </p>
       </div>
       <div className="row wrap">
@@ -313,13 +311,7 @@ function Entries({ run, list, entries, restored, remove, onMove }: EntriesProps)
       found={({ row }) => ({ ...row, topTokens: row.top_tokens })}
       labelled={({ row }) => <LabelCell run={run} row={row} />}
       columns={[
-        {
-          key: "density",
-          name: <Term id="density">Density, %</Term>,
-          isNumber: true,
-          from: "laptop",
-          cell: ({ row }) => formatShare(row.density),
-        },
+        densityColumn(({ row }: ListEntry) => row.density),
         {
           key: "max",
           name: <Term id="max_activation">Max act.</Term>,

@@ -17,7 +17,7 @@ import { Icon } from "@/components/ui/icon";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useRoom } from "@/hooks/use-size";
 import type { Edit } from "@/lib/edits/edits";
-import { formatCount } from "@/lib/text/format";
+import { formatCount, formatShare } from "@/lib/text/format";
 
 /** Of windows, in pixels. */
 const WIDTHS = { phone: 0, tablet: 721, laptop: 941, desktop: 1251 };
@@ -54,6 +54,15 @@ export interface FoundColumn<T> {
 
 /** The lead of experts of several layers. */
 export const LAYER = { key: "lead", name: "Layer", isNumber: true } as const;
+
+/** The activation density, where there is room for it. */
+export const densityColumn = <T,>(read: (row: T) => number | null): FoundColumn<T> => ({
+  ...{ key: "density", name: <Term id="density">Density, %</Term>, isNumber: true, from: "laptop" },
+  cell: (row) => {
+    const density = read(row);
+    return density === null ? "–" : formatShare(density);
+  },
+});
 
 interface FoundTableProps<T> {
   readonly label: string;

@@ -44,9 +44,7 @@ function EffectSearch({ run, words }: { readonly run: RunSummary; readonly words
       </section>
       <FindPane
         key={wanted + unwanted}
-        run={run}
-        params={params}
-        setParams={setParams}
+        {...{ run, params, setParams }}
         prompt={draft.text}
         commit={draft.commit}
         suggested={words}

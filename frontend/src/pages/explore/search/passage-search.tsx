@@ -16,12 +16,12 @@ import { ExportMenu } from "@/components/ui/action-menu";
 import { Button } from "@/components/ui/button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { choiceParam, numberParam, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
-import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
+import { choiceParam, numberParam, textParam, type UrlState } from "@/hooks/use-url-state";
+import { formatCount, formatFixed } from "@/lib/text/format";
 import { sentencePrompt } from "@/lib/text/kwic";
 import { whitespaceName } from "@/lib/text/token-text";
 
-import { FoundTable } from "./found-table";
+import { densityColumn, FoundTable } from "./found-table";
 
 export const RANKINGS = ["lift", "mass"] as const;
 
@@ -44,7 +44,10 @@ export const SEARCH_PARAMS = {
   layer: numberParam(null, { min: 0 }),
 };
 
-export type SearchParams = Values<typeof SEARCH_PARAMS>;
+/** What the parts of the page share. */
+export interface SearchProps extends UrlState<typeof SEARCH_PARAMS> {
+  readonly run: RunSummary;
+}
 
 export function passageCsv({ hits, tokens }: Pick<PassageResult, "hits" | "tokens">): string {
   return recordsCsv(
@@ -106,7 +109,7 @@ function Lift({ hit: { lift, lift_low: low, lift_high: high } }: { readonly hit:
 
 interface PassageHitsProps {
   readonly result: PassageResult;
-  readonly by: SearchParams["by"];
+  readonly by: SearchProps["params"]["by"];
   /** The only considered token, if one is chosen. */
   readonly position: number | null;
 }
@@ -158,13 +161,7 @@ function PassageHits({ result, by, position }: PassageHitsProps) {
             </>
           ),
         },
-        {
-          key: "density",
-          name: <Term id="density">Density, %</Term>,
-          isNumber: true,
-          from: "laptop",
-          cell: (hit) => (hit.density === null ? "–" : formatShare(hit.density)),
-        },
+        densityColumn((hit: PassageHit) => hit.density),
       ]}
     />
   );
@@ -175,7 +172,10 @@ const DEBOUNCE_MS = 600;
 const COMMON_DENSITY = 0.01;
 
 /** `152 experts fire on the passage, 120 of them with density ≤ 1 %; the first 100 are listed`. */
-function countText({ hits, matching, firing }: PassageResult, { position, max_density }: SearchParams): string {
+function countText(
+  { hits, matching, firing }: PassageResult,
+  { position, max_density }: SearchProps["params"],
+): string {
   const place = position === null ? "passage" : "token";
   const fires = firing === 1 ? `expert fires on the ${place}` : `experts fire on the ${place}`;
   const rare = max_density === null ? "" : `, ${formatCount(matching)} of them with density ≤ ${100 * max_density} %`;
@@ -183,7 +183,7 @@ function countText({ hits, matching, firing }: PassageResult, { position, max_de
   return `${formatCount(firing)} ${fires}${rare}${listed}`;
 }
 
-interface ResultBarProps extends PassageSearchProps {
+interface ResultBarProps extends SearchProps {
   /** undefined while the result still belongs to the previous query. */
   readonly result: PassageResult | undefined;
 }
@@ -234,13 +234,7 @@ const CAVEATS = {
   mass: "Order: sum of the activations on the passage. Experts that are active on most tokens of any text come first. Limit the density to leave them out.",
 } as const;
 
-interface PassageSearchProps {
-  readonly run: RunSummary;
-  readonly params: SearchParams;
-  readonly setParams: SetParams<typeof SEARCH_PARAMS>;
-}
-
-export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
+export function PassageSearch({ run, params, setParams }: SearchProps) {
   const search = (text: string) => setParams({ text, position: null });
   const draft = usePromptDraft(params.text, search, DEBOUNCE_MS);
   const { text, position, by, max_density } = params;

@@ -9,16 +9,15 @@ import { MAX_HITS, noMatchText, useLayerHits } from "@/components/layout/search/
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox, usePromptDraft } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Described, Term } from "@/components/terms/term";
+import { Described } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import type { UrlState } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatPlural, formatShare } from "@/lib/text/format";
 
-import { FoundTable, LAYER, useParts } from "./found-table";
-import type { SEARCH_PARAMS } from "./passage-search";
+import { densityColumn, FoundTable, LAYER, useParts } from "./found-table";
+import type { SearchProps } from "./passage-search";
 import { Starts } from "./starts";
 
 /** Characters before a match in a column. */
@@ -73,13 +72,7 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
             from: "tablet",
             cell: ({ token_share: share }) => (share === null ? "–" : formatShare(share, 1)),
           },
-          {
-            key: "density",
-            name: <Term id="density">Density, %</Term>,
-            isNumber: true,
-            from: "laptop",
-            cell: (hit) => formatShare(hit.density),
-          },
+          densityColumn((hit: SearchHit) => hit.density),
         ]}
       />
       {more}
@@ -100,7 +93,7 @@ function describeOrder(words: readonly string[] | undefined, failure: unknown): 
   return `Labels that are not weak and name the text first, then by how close the words are on which the top examples fire${named}.`;
 }
 
-interface LayerFilterProps extends UrlState<typeof SEARCH_PARAMS> {
+interface LayerFilterProps extends Omit<SearchProps, "run"> {
   readonly layers: readonly RunSummary[];
   /** Null until they are all known. */
   readonly hits: readonly SearchHit[] | null;
@@ -134,7 +127,7 @@ function LayerFilter({ layers, hits, params: { layer }, setParams }: LayerFilter
   );
 }
 
-function Results({ run, params, setParams }: WordSearchProps) {
+function Results({ run, params, setParams }: SearchProps) {
   const text = params.text.trim();
   const { hits: all, query, related, layers, isWaiting } = useLayerHits(text, true);
   const links = usePageLinks();
@@ -188,16 +181,9 @@ function Results({ run, params, setParams }: WordSearchProps) {
   );
 }
 
-interface WordSearchProps extends UrlState<typeof SEARCH_PARAMS> {
-  readonly run: RunSummary;
-}
-
-export function WordSearch(props: WordSearchProps) {
-  const {
-    run,
-    params: { text },
-    setParams,
-  } = props;
+export function WordSearch(props: SearchProps) {
+  const { run, params, setParams } = props;
+  const { text } = params;
   const onText = (words: string) => setParams({ text: words });
   const draft = usePromptDraft(text, onText, DEBOUNCE_MS);
   return (

@@ -167,14 +167,12 @@ function Progress({ of }: { readonly of: QueryKey }) {
   );
 }
 
-/** The finding: the experts that support and oppose the target most, and what they do together. */
-function Finding({
-  response,
-  check,
-  checking,
-}: Parts & {
+interface FindingProps extends Parts {
   readonly checking: { readonly key: QueryKey; readonly error: Error | null; readonly isFetching: boolean };
-}) {
+}
+
+/** The finding: the experts that support and oppose the target most, and what they do together. */
+function Finding({ response, check, checking }: FindingProps) {
   const { graph } = response;
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
   const token = graph.candidates.find((one) => one.id === id);
@@ -383,7 +381,6 @@ function Circuits({ run }: { readonly run: RunSummary }) {
       <PromptRow
         run={run}
         draft={draft}
-        placeholder="Type or paste a text"
         action="Trace"
         onSubmit={() => {
           resume();
@@ -420,10 +417,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
           key={data.graph.label}
           response={data}
           request={explained}
-          next={next}
-          isStopped={isStopped}
-          params={params}
-          setParams={setParams}
+          {...{ next, isStopped, params, setParams }}
         />
       )}
     </>

@@ -43,14 +43,12 @@ export function FoundNode({ response, index }: Pick<PanelProps, "response" | "in
   );
 }
 
+interface EdgeListProps extends PanelProps {
+  readonly direction: "in" | "out";
+}
+
 /** Edges to or from an expert: what the earlier one adds, as a share of the later one's activation. */
-function EdgeList({
-  response,
-  check,
-  index,
-  onSelect,
-  direction,
-}: Pick<PanelProps, "response" | "check" | "index" | "onSelect"> & { readonly direction: "in" | "out" }) {
+function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps) {
   const { nodes, edges } = response.graph;
   const all = edges.flatMap((edge, number) => {
     const [here, there] = direction === "in" ? [edge.target, edge.source] : [edge.source, edge.target];
@@ -119,7 +117,7 @@ function Examples({ run, expert }: { readonly run: string; readonly expert: numb
   );
 }
 
-type FactsProps = Pick<PanelProps, "response" | "check" | "text" | "index"> & { readonly node: CircuitNode };
+type FactsProps = PanelProps & { readonly node: CircuitNode };
 
 /** The tokens that an expert promotes most on its token, requested after the check. */
 function Writes({ response: { graph }, check, text, node: { run, position, expert } }: FactsProps) {
@@ -158,7 +156,8 @@ function Facts(props: FactsProps) {
   );
 }
 
-export function NodePanel({ response, check, text, index, onSelect, onExplain }: PanelProps) {
+export function NodePanel(props: PanelProps) {
+  const { response, index, onExplain } = props;
   const { runs } = useCurrentRun();
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
@@ -181,7 +180,7 @@ export function NodePanel({ response, check, text, index, onSelect, onExplain }:
       <h2>
         <FoundNode response={response} index={index} />
       </h2>
-      <Facts response={response} check={check} text={text} index={index} node={node} />
+      <Facts {...props} node={node} />
       <div className="row wrap">
         {isHere && (
           <LinkButton size="small" to={pageLinks(run).expert(expert)}>
@@ -194,14 +193,7 @@ export function NodePanel({ response, check, text, index, onSelect, onExplain }:
         {isHere && <PlusButton expert={expert} run={run} />}
       </div>
       {(["in", "out"] as const).map((direction) => (
-        <EdgeList
-          key={`${direction}-${index}`}
-          response={response}
-          check={check}
-          index={index}
-          onSelect={onSelect}
-          direction={direction}
-        />
+        <EdgeList key={`${direction}-${index}`} {...props} direction={direction} />
       ))}
       {found?.indexed_tokens != null && <Examples run={run} expert={expert} />}
     </section>

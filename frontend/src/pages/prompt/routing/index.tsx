@@ -31,6 +31,10 @@ import { TraceView } from "./trace/trace-view";
 
 const DEBOUNCE_MS = 250;
 
+interface RunState extends RoutingState {
+  readonly run: RunSummary;
+}
+
 function Length({ response, isFetching }: { readonly response?: RoutingResponse | undefined; isFetching: boolean }) {
   // Its place is there from the beginning.
   if (response === undefined) return <span className="length">{isFetching ? "…" : "\u200b"}</span>;
@@ -62,7 +66,7 @@ const EXAMPLE_PAIRS = [
 ];
 
 /** The texts, and examples in the layer with the most experts, whose labels are the most specific. */
-function EmptyComparison({ run, params, setParams }: RoutingState & { readonly run: RunSummary }) {
+function EmptyComparison({ run, params, setParams }: RunState) {
   const navigate = useNavigate();
   const { runs } = useCurrentRun();
   const alike = runs.filter(
@@ -90,7 +94,7 @@ function EmptyComparison({ run, params, setParams }: RoutingState & { readonly r
   );
 }
 
-function SecondPrompt({ run, params, setParams }: RoutingState & { readonly run: RunSummary }) {
+function SecondPrompt({ run, params, setParams }: RunState) {
   const text = { text: params.second, k: effectiveK(run, params.k) };
   const { data, isFetching } = useQuery(routingQuery(run.name, text));
   const draft = usePromptDraft(params.second, (text) => setParams({ second: text }), DEBOUNCE_MS);
@@ -109,24 +113,21 @@ function SecondPrompt({ run, params, setParams }: RoutingState & { readonly run:
   );
 }
 
-function Compared({
-  run,
-  first,
-  params,
-  setParams,
-}: RoutingState & { readonly run: RunSummary; readonly first: RoutingResponse }) {
+function Compared({ first, ...state }: RunState & { readonly first: RoutingResponse }) {
+  const { run, params } = state;
   const { data, error, refetch } = useQuery(
     routingQuery(run.name, { text: params.second, k: effectiveK(run, params.k) }),
   );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <PromptLoading run={run} label="Routing the second text" text={params.second} />;
-  return <DifferenceView run={run} first={first} second={data} params={params} setParams={setParams} />;
+  return <DifferenceView {...state} first={first} second={data} />;
 }
 
 type View = "tokens" | "layers" | "texts";
 
 function Routing({ run, view }: { readonly run: RunSummary; readonly view: View }) {
   const [params, setParams] = useUrlState(ROUTING_PARAMS);
+  const state = { run, params, setParams };
   const { prompt, second } = params;
   const chosen = useOtherRuns(run, params.layers);
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text }), DEBOUNCE_MS);
@@ -148,12 +149,11 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
       <PromptRow
         run={run}
         draft={draft}
-        placeholder="Type or paste a text"
         action={view === "texts" ? "Compare" : "Route"}
         isReady={draft.text !== "" && (view !== "texts" || second !== "")}
         onSubmit={() => (draft.text === prompt ? void refetch() : draft.commit())}
         onExample={(example) => choose(sentencePrompt(example))}
-        second={view === "texts" && <SecondPrompt run={run} params={params} setParams={setParams} />}
+        second={view === "texts" && <SecondPrompt {...state} />}
       >
         <Length response={response} isFetching={isFetching} />
       </PromptRow>
@@ -166,22 +166,14 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
       </Layers>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {view === "texts" && (prompt === "" || second === "") && (
-        <EmptyComparison run={run} params={params} setParams={setParams} />
-      )}
+      {view === "texts" && (prompt === "" || second === "") && <EmptyComparison {...state} />}
       {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
       {prompt !== "" && isLoading && error === null && (
         <PromptLoading run={run} label="Routing" text={view === "layers" ? "" : prompt} hasPanel={view !== "texts"} />
       )}
-      {!isLoading && view === "texts" && second !== "" && (
-        <Compared run={run} first={response} params={params} setParams={setParams} />
-      )}
-      {!isLoading && view === "layers" && (
-        <TraceView run={run} routings={[response, ...response.others]} params={params} setParams={setParams} />
-      )}
-      {!isLoading && view === "tokens" && (
-        <RoutingView run={run} response={response} params={params} setParams={setParams} />
-      )}
+      {!isLoading && view === "texts" && second !== "" && <Compared {...state} first={response} />}
+      {!isLoading && view === "layers" && <TraceView {...state} routings={[response, ...response.others]} />}
+      {!isLoading && view === "tokens" && <RoutingView {...state} response={response} />}
     </>
   );
 }

@@ -213,10 +213,8 @@ export function RoutingView(props: RoutingState & { readonly run: RunSummary; re
       {column !== undefined && (
         <TokenPanel
           {...props}
+          {...{ column, end, predicted }}
           text={prompt}
-          column={column}
-          end={end}
-          predicted={predicted}
           lock={held}
           onToggle={() => onLock(held ?? { position: column.position, expert: null })}
         />

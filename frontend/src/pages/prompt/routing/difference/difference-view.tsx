@@ -204,8 +204,8 @@ function Finding({ all, pairs, isMixed, lengths }: FindingProps) {
     <div className="finding" role="status">
       {shown.map(({ part, a, b }) => (
         <p key={[...part][0]}>
-          <span className="mono changed down">{a || "nothing"}</span> →{" "}
-          <span className="mono changed up">{b || "nothing"}</span>: <Part {...parts} part={part} />
+          <span className="mono changed cut down">{a || "nothing"}</span> →{" "}
+          <span className="mono changed cut up">{b || "nothing"}</span>: <Part {...parts} part={part} />
         </p>
       ))}
       {shown.length < changed.length && (

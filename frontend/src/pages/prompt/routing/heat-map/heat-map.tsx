@@ -354,12 +354,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
           {rows.map((row, i) => (
             <HeatRowView
               key={row.expert}
-              row={row}
-              columns={columns}
-              window={window}
-              end={end}
-              ranking={ranking}
-              locked={locked}
+              {...{ row, columns, window, end, ranking, locked }}
               isLocked={row.expert === lock?.expert}
               isBreak={(i === numActive && i > 0) || isBreak(row, rows[i - 1], isMixed)}
             />

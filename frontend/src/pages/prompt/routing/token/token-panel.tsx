@@ -20,6 +20,7 @@ import { Term } from "@/components/terms/term";
 import { Promoted, TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
+import { PaneHead } from "@/components/ui/pane-head";
 import { formatFixed, formatPercent, formatShare, formatSigned } from "@/lib/text/format";
 import { type Column, mostSpecific, type Predicted, rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
@@ -51,9 +52,7 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
   const bar = (probability: number) => ({ width: `${(100 * probability) / largestProbability}%` });
   return (
     <section className="next-token" aria-busy={token === undefined}>
-      <div className="row pane-h">
-        <h2>Next token</h2>
-      </div>
+      <PaneHead title="Next token" />
       <table>
         <thead>
           <tr>
@@ -181,11 +180,9 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
         {shown.map((routed) => (
           <ExpertOfToken
             key={routed.expert}
-            run={run}
-            routed={routed}
+            {...{ run, routed, end }}
             info={experts[routed.expert]}
             effect={lock === null ? undefined : (effects.get(routed.expert) ?? null)}
-            end={end}
             isLocked={routed.expert === lock?.expert}
           />
         ))}

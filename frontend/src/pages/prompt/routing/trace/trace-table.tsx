@@ -243,10 +243,7 @@ export function TraceTable(props: TraceTableProps) {
                 {columns.map(({ position }) => (
                   <td key={position}>
                     <Cell
-                      layer={layer}
-                      position={position}
-                      chosen={chosen}
-                      fed={fed}
+                      {...{ layer, position, chosen, fed }}
                       effect={position === current ? effectOf(raisers, layer, position) : undefined}
                     />
                   </td>

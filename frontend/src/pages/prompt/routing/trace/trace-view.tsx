@@ -110,12 +110,15 @@ function useRaisers(traced: Traced, position: number) {
 
 const MAX_RANKED = 3;
 
-interface NextPanelProps {
+interface RaisedProps {
   readonly column: Column;
   readonly layers: readonly TraceLayer[];
   readonly raisers: Raisers;
-  readonly chosen: TracedCell | null;
   readonly predicted: Predicted;
+}
+
+interface NextPanelProps extends RaisedProps {
+  readonly chosen: TracedCell | null;
   /** Whether the token was chosen, so that on a narrow screen the panel stays in view. */
   readonly isLocked: boolean;
 }
@@ -202,12 +205,7 @@ const Ends = ({ ends }: { readonly ends: readonly Raiser[] }) =>
   ));
 
 /** The next token's probabilities, and which experts raise and lower its logit most: of those with a clear label, of all. */
-function Raised({
-  column: { position, token },
-  layers,
-  raisers,
-  predicted,
-}: Omit<NextPanelProps, "chosen" | "isLocked">) {
+function Raised({ column: { position, token }, layers, raisers, predicted }: RaisedProps) {
   const next = predicted?.[position]?.predictions[0];
   if (next === undefined || raisers.size < layers.length) return "Measuring which experts change the next token…";
   const all = [...raisers.values()].flatMap(({ experts }) => experts).toSorted((a, b) => b.effect - a.effect);
@@ -287,11 +285,7 @@ function useChosen({ params: { lock, of }, setParams }: RoutingState) {
 }
 
 /** What the marks mean, and how exact the layers are. */
-function Notes({
-  layers,
-  columns,
-  predicted,
-}: Pick<NextPanelProps, "layers" | "predicted"> & Pick<FeedingProps, "columns">) {
+function Notes({ layers, columns, predicted }: Pick<RaisedProps & FeedingProps, "layers" | "columns" | "predicted">) {
   const { runs } = useCurrentRun();
   const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
   return (
@@ -350,15 +344,11 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           </span>
         </div>
         <TraceTable
+          {...{ columns, layers, predicted, raisers, onChoose }}
           prompt={params.prompt}
-          columns={columns}
-          layers={layers}
-          predicted={predicted}
           current={column.position}
           chosen={found.cell}
           fed={found.fed?.filter(({ isClear }) => isClear)}
-          raisers={raisers}
-          onChoose={onChoose}
         />
         <div className="heat-foot">
           <Notes layers={layers} columns={columns} predicted={predicted} />
