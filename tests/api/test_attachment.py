@@ -3,7 +3,7 @@
 import copy
 import json
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -167,8 +167,10 @@ NEW_TOKENS = 8
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return small_world(tmp_path_factory.mktemp("edits"))
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = small_world(tmp_path_factory.mktemp("edits"))
+    yield made
+    made.database.dispose()
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,7 @@ def test_a_contrast_reports_progress_and_both_directions(live_client: TestClient
 
 
 def test_all_found_experts_are_returned(live_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mxd.backend.schemas.comparison.WITH_EXAMPLES", 1)
+    monkeypatch.setattr("mxd.backend.api.routes.runs.WITH_EXAMPLES", 1)
     result = contrast_events(live_client, limit=20_000)[-1]["result"]
     for side in ("a", "b"):
         with_examples = [bool(hit["examples_a"] or hit["examples_b"]) for hit in result[f"more_in_{side}"]]
