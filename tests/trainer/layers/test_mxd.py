@@ -1,5 +1,6 @@
 """MxDs and transcoders against the paper's own code, and the centre of the mixing."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,12 +202,13 @@ def test_a_relu_mxd_equals_an_mxd_with_k_equal_to_n(encoder: Encoder) -> None:
     reference.load_state_dict(relu.state_dict())
     x_TI = torch.randn(7, 12)
     output, expected = relu(x_TI), reference(x_TI)
-    torch.testing.assert_close(output.output_TO, expected.output_TO)
+    close = partial(torch.testing.assert_close, rtol=1e-5, atol=3e-5)  # sums in another order
+    close(output.output_TO, expected.output_TO)
     assert torch.equal((output.routing.activations_TK > 0).sum(1), (expected.routing.activations_TK > 0).sum(1))
     # The columns of the reference's routing are in another order.
-    torch.testing.assert_close(relu.decode(relu.dense_output(x_TI), expected.routing), expected.output_TO)
+    close(relu.decode(relu.dense_output(x_TI), expected.routing), expected.output_TO)
     few = Routing(*(values[:, :4] for values in expected.routing))
-    torch.testing.assert_close(relu.decode(relu.dense_output(x_TI), few), reference.decode(expected.dense_TM, few))
+    close(relu.decode(relu.dense_output(x_TI), few), reference.decode(expected.dense_TM, few))
 
 
 def molt() -> Molt:

@@ -170,8 +170,8 @@ export const describeSample = (
 /** The mark on the bars, relative to the longest of each side. */
 const RandomKey = ({ needed, experts, sentence, factors }: Controls & { readonly factors: readonly string[] }) => (
   <span title={sentence}>
-    <u aria-hidden="true" /> on its strongest examples, {needed} of {experts.length} random experts: at most{" "}
-    {factors[0]} its largest rise and {factors[1]} its largest fall
+    <u aria-hidden="true" /> {needed} of {experts.length} random experts: at most {factors[0]} its largest rise and{" "}
+    {factors[1]} its largest fall
   </span>
 );
 
@@ -241,7 +241,7 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
         <span>{describeSample(ablation, writes)}</span>
-        {isGrey && <span>Grey: no larger than random experts change tokens of their own.</span>}
+        {isGrey && <span>Grey: no larger than with random experts.</span>}
         {sides[0]?.isMeaningful === true && (
           <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />
         )}
