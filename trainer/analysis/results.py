@@ -194,9 +194,8 @@ class EditPrice(Documented):
         """KL divergence and ability relative to random experts, with two standard errors."""
         relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
         interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
-        error = None if self.difference_error is None else f" ± {200 * self.difference_error:.1f}"
-        sample = f" on {self.items} items" if error is None else ""
-        points = f"{signed(-100 * self._lost, 1)}{error or ''} points against random{sample}"
+        error = "" if self.difference_error is None else f" ± {200 * self.difference_error:.1f}"
+        points = f"{signed(-100 * self._lost, 1)}{error} points against random"
         kl = f"KL {self._times_random} ± {interval:.1f} × random"
         # Lines break between both only.
         return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in (kl, f"ability {points}"))

@@ -80,9 +80,9 @@ function SteeredText({ title, note, variant, generation, isBusy, steeringUrl }: 
               <>
                 <Term id="kl">KL</Term> {formatFixed(kl, 2)}
                 {figures !== null && (
-                  <>
+                  <span className="wide-only">
                     , <Term id="perplexity_ratio">perplexity</Term> × {formatFixed(figures.perplexity_ratio, 1)}
-                  </>
+                  </span>
                 )}
               </>
             )}

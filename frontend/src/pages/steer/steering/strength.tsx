@@ -294,9 +294,9 @@ function Sample({ result, run, request, samples }: SampleProps) {
       <Link className="link" to={pageLinks(run).expert(result.control)}>
         expert {result.control}
       </Link>
-      , a random expert of similar density. It ends where a difference is clear. Lines extend two standard errors of the
-      difference to each side. {describeSample(request, samples)} The first text per strength is shown, in grey if it is
-      no longer fluent. {result.limits} Tokens that the expert promotes here:{" "}
+      , a random expert of similar density. It ends where a difference is clear. Filled dots are beyond it, and lines
+      extend two standard errors of the difference to each side. {describeSample(request, samples)} The first text per
+      strength is shown, in grey if it is no longer fluent. {result.limits} Tokens that the expert promotes here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}
@@ -321,10 +321,7 @@ interface SweepResultProps {
 function verdictOf(
   { result, progress }: SweepResultProps["sweep"],
   suggested: string | null,
-  price: EditPrice | null,
 ): readonly [title: string, reason: string] {
-  if (suggested !== null && price?.is_costly === true)
-    return [`${suggested} is the smallest clear and fluent strength, but costly`, price.verdict];
   if (suggested !== null)
     return [
       `Use ${suggested}${result === null ? " so far" : ""}`,
@@ -374,11 +371,7 @@ function Next({ sweep: { result, plan, setPlan }, edit, run, state, describe }: 
   return (
     <>
       {next.length > 0 && (
-        <Button
-          size="small"
-          variant="primary"
-          onClick={() => setPlan({ strengths: [NEUTRAL_STRENGTH[edit.mode], ...next] })}
-        >
+        <Button size="small" onClick={() => setPlan({ strengths: [NEUTRAL_STRENGTH[edit.mode], ...next] })}>
           Try {range(next.map(describe))}
         </Button>
       )}
@@ -448,8 +441,7 @@ function SweepResult({ state, sweep, steeredRun, run, request, edit, edits, text
   const priceAt = (strength: number) => costs.prices[strengths.indexOf(strength)] ?? null;
   const isFinal = result !== null && suggested !== null;
   const row = rows.find(({ strength }) => strength === suggested);
-  const price = row ? priceAt(row.strength) : null;
-  const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested), price);
+  const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested));
   useEffect(() => {
     if (isFinal && edit.mode === "add") rememberStrength(run, edit.expert, suggested);
   }, [isFinal, suggested, edit.mode, run, edit.expert]);
@@ -465,17 +457,15 @@ function SweepResult({ state, sweep, steeredRun, run, request, edit, edits, text
           segments={segmentsOf({ steered: "Steered", control: "Control" })}
         />
         {suggested !== null && (
-          <LinkButton
-            variant={isFinal && price?.is_costly !== true ? "primary" : "plain"}
-            icon="steering"
-            to={textsUrl(at(suggested))}
-          >
+          <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(at(suggested))}>
             Steer with {describe(suggested)}
           </LinkButton>
         )}
-        <Reason {...{ reason, row, price, costs, state, sweep, edit, run, describe }} />
+        <Reason
+          {...{ reason, row, costs, state, sweep, edit, run, describe }}
+          price={row ? priceAt(row.strength) : null}
+        />
       </div>
-      <p className="dim">Dot: steered. Band: not clearly above the random expert.</p>
       <SweepTable
         {...{ rows, priceAt, suggested }}
         current={edit.strength}

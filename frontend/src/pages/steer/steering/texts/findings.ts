@@ -36,12 +36,9 @@ export function describeEffect(generation: Generation, control: Control | null):
   if (other !== null) parts.push(`random expert ${formatFixed(other.kl, 2)}${interval(other.kl_error)}`);
   if (other !== null && kl <= other.kl) parts.push("no more than the random expert");
   else if (control !== null && figures?.is_small === true) parts.push("a small effect");
-  const longest = Math.max(...steered.continuations.map(({ tokens }) => tokens.length));
   const random = other === null ? "" : `, random expert × ${formatFixed(other.perplexity_ratio, 1)}`;
   const sample =
-    figures === null
-      ? ""
-      : `; ${describePerplexity(figures)}${random}, ${formatPlural(figures.texts, "text")} of up to ${formatPlural(longest, "token")}`;
+    figures === null ? "" : `; ${describePerplexity(figures)}${random}, ${formatPlural(figures.texts, "text")}`;
   return parts.join(", ") + sample + earlyEnd(generation);
 }
 
