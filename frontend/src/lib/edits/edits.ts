@@ -37,11 +37,9 @@ export function parseGateTest(text: string): GateTest | null {
   return { expert: Number(expert), ...(run !== undefined && { run }), [sign === ">" ? "above" : "at_most"]: value };
 }
 
-function parseClause({
-  quoted,
-  rest,
-  word = "",
-}: Readonly<Partial<Record<string, string>>>): Partial<Condition> | GateTest | null {
+type Groups = Readonly<Partial<Record<string, string>>>;
+
+function parseClause({ quoted, rest, word = "" }: Groups): Partial<Condition> | GateTest | null {
   if (quoted !== undefined) return { until: JSON.parse(quoted) as string };
   if (rest !== undefined) return { until: rest };
   const [name = "", value = ""] = word.split(/:(.*)/s);
@@ -195,7 +193,7 @@ export function formatEdits(edits: readonly Edit[]): string {
   return edits.map(formatEdit).join(",");
 }
 
-const SIGNS: Readonly<Record<EditMode, string>> = { scale: "×", add: "+", set: "=", ablate: "" };
+export const EDIT_SIGNS: Readonly<Record<EditMode, string>> = { scale: "×", add: "+", set: "=", ablate: "" };
 
 /** Number of decimals of the strength, at least one. */
 export function strengthDigits(strength: number): number {
@@ -206,7 +204,7 @@ export function strengthDigits(strength: number): number {
 /** `× 4.0`, `+2.5`, `+1.75`, `−1.0`, `= 0.8`, `ablated`. */
 export function describeEdit(edit: Pick<Edit, "mode" | "strength">): string {
   if (edit.mode === "ablate") return "ablated";
-  const sign = edit.mode === "add" && edit.strength < 0 ? "−" : SIGNS[edit.mode];
+  const sign = edit.mode === "add" && edit.strength < 0 ? "−" : EDIT_SIGNS[edit.mode];
   const size = edit.mode === "add" ? Math.abs(edit.strength) : edit.strength;
   const gap = edit.mode === "add" ? "" : " ";
   return `${sign}${gap}${size.toFixed(strengthDigits(size)).replace("-", "−")}`;

@@ -9,22 +9,10 @@ import { type Edit, editKey, formatEdits, parseEdits } from "./edits";
 
 type TrayStorage = Pick<Storage, "getItem" | "setItem">;
 
-export interface TrayStore {
-  /** Referentially stable until the edits change. An edit without a run is one of the run that is shown. */
-  readonly read: () => readonly Edit[];
-  /** For this tab only. */
-  readonly write: (edits: readonly Edit[]) => void;
-  /** For this tab, the other tabs, and tabs opened later. */
-  readonly share: (edits: readonly Edit[]) => void;
-  /** Takes over what another tab shared. */
-  readonly follow: () => void;
-  readonly subscribe: (listener: () => void) => () => void;
-}
-
 export const TRAY_KEY = "mxd-tray";
 
 /** `linked`: edits from a link, which replace this tab's. */
-export function createTrayStore(tab: TrayStorage, shared: TrayStorage, linked: readonly Edit[] = []): TrayStore {
+export function createTrayStore(tab: TrayStorage, shared: TrayStorage, linked: readonly Edit[] = []) {
   const { notify, subscribe } = createListeners();
   let edits = linked.length > 0 ? linked : parseEdits(tab.getItem(TRAY_KEY) ?? shared.getItem(TRAY_KEY) ?? "");
   const write = (next: readonly Edit[]) => {
@@ -33,16 +21,22 @@ export function createTrayStore(tab: TrayStorage, shared: TrayStorage, linked: r
     notify();
   };
   return {
+    /** Referentially stable until the edits change. An edit without a run is one of the run that is shown. */
     read: () => edits,
+    /** For this tab only. */
     write,
-    share: (next) => {
+    /** For this tab, the other tabs, and tabs opened later. */
+    share: (next: readonly Edit[]) => {
       write(next);
       shared.setItem(TRAY_KEY, formatEdits(next));
     },
+    /** Takes over what another tab shared. */
     follow: () => write(parseEdits(shared.getItem(TRAY_KEY) ?? "")),
     subscribe,
   };
 }
+
+export type TrayStore = ReturnType<typeof createTrayStore>;
 
 /** A run as the tray needs it. */
 interface TrayRun {

@@ -5,7 +5,7 @@ import { useEffect, useState } from "react";
 import { useLocation } from "react-router";
 
 import { routingOptionsQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
+
 import { Examples } from "@/components/prompt/example-prompts";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { type ChatTurn, isUnknownChat, originalTurns, steeredTurns } from "@/components/prompt/turns-param";
@@ -15,7 +15,7 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { markdownParts } from "@/lib/text/markdown";
 import { lastMessage } from "@/lib/text/kwic";
 
-import type { SteeringPageState } from "./index";
+import type { StateProps } from "./index";
 import { Gallery, OpenedSession } from "./sessions";
 import { NO_SELECTION, type SteeringParams } from "./steering-params";
 import { type bothReplies, isRunning } from "./texts/generation";
@@ -63,10 +63,9 @@ function History({ turns }: { readonly turns: readonly ChatTurn[] }) {
   );
 }
 
-interface ChatInputProps {
+interface ChatInputProps extends StateProps {
   readonly initial: string;
   readonly hasTurns: boolean;
-  readonly state: SteeringPageState;
 }
 
 function ChatInput({ initial, hasTurns, state: { generator, send, setParams } }: ChatInputProps) {
@@ -121,13 +120,8 @@ function ChatInput({ initial, hasTurns, state: { generator, send, setParams } }:
   );
 }
 
-interface ChatViewProps {
-  readonly run: RunSummary;
-  readonly state: SteeringPageState;
-}
-
 /** Before the first message. */
-function EmptyChat({ run, state: { edits } }: ChatViewProps) {
+function EmptyChat({ state: { run, edits } }: StateProps) {
   const { search } = useLocation();
   const isElsewhere = isUnknownChat(new URLSearchParams(search).get("turns"));
   const title = isElsewhere
@@ -149,8 +143,8 @@ function EmptyChat({ run, state: { edits } }: ChatViewProps) {
 }
 
 /** The chats of the original and of the steered model. */
-export function ChatView({ run, state }: ChatViewProps) {
-  const { params, streamProps } = state;
+export function ChatView({ state }: StateProps) {
+  const { run, params } = state;
   const { data } = useQuery(routingOptionsQuery(run.name));
   const begun = params.turns.filter(({ text }) => text !== "");
   const start = replyStart(begun);
@@ -162,12 +156,12 @@ export function ChatView({ run, state }: ChatViewProps) {
           {data.no_chat}
         </p>
       )}
-      <OpenedSession run={run.name} state={state} />
+      <OpenedSession state={state} />
       {begun.length === 0 ? (
-        <EmptyChat run={run} state={state} />
+        <EmptyChat state={state} />
       ) : (
         <Streams
-          {...streamProps}
+          state={state}
           prompt={start}
           history={(variant) => (
             <History turns={variant === "baseline" ? originalTurns(history) : steeredTurns(history)} />

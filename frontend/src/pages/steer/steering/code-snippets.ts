@@ -39,11 +39,8 @@ export function steerCommand(run: string, request: SteeringRequest, flags = ""):
     ...(sampling.stop ?? []).map((text) => `--stop ${shellWord(text)}`),
     ...(mode === "residual" ? [] : [`--mode ${mode}`]),
     ...(k == null ? [] : [`--k ${k}`]),
-    ...(positions == null
-      ? scope === "all"
-        ? []
-        : [`--scope ${scope}`]
-      : [`--positions ${positions.join(",") || "none"}`]),
+    ...(positions == null ? [] : [`--positions ${positions.join(",") || "none"}`]),
+    ...(positions != null || scope === "all" ? [] : [`--scope ${scope}`]),
     ...(flags === "" ? [] : [flags]),
   ];
   // A prompt that starts with a dash goes last, after `--`.
@@ -55,22 +52,13 @@ export function steerCommand(run: string, request: SteeringRequest, flags = ""):
 
 const python = (value: string | readonly string[]) => JSON.stringify(value);
 
-function pythonSampling(sampling: Sampling): readonly string[] {
-  const stop = sampling.stop ?? [];
-  return [
-    ...nonDefault(sampling).map(({ name, value }) => `${name}=${value}`),
-    ...(stop.length === 0 ? [] : [`stop=(${stop.map((text) => `${python(text)},`).join(" ")})`]),
-  ];
-}
-
-function pythonScope({ scope = "all", positions }: SteeringRequest): readonly string[] {
-  if (positions != null) return [`positions=(${positions.map((position) => `${position},`).join(" ")})`];
-  return scope === "all" ? [] : [`scope=${python(scope)}`];
-}
+/** A comma after each part makes a tuple of one, too. */
+const tuple = (parts: readonly (string | number)[]) => `(${parts.map((part) => `${part},`).join(" ")})`;
 
 /** Python code that prints the steered text. The request's prompt is a text. */
 export function steerPython(run: string, request: SteeringRequest): string {
-  const { prompt = "", mode = "residual", k, sampling = {} } = request;
+  const { prompt = "", mode = "residual", scope = "all", positions, k, sampling = {} } = request;
+  const { stop = [] } = sampling;
   const edits = requestEdits(request.edits ?? []);
   const others = edits.flatMap((edit) => (edit.run === undefined ? [] : [edit.run]));
   const runs = [...new Set([run, ...others])];
@@ -80,8 +68,10 @@ export function steerPython(run: string, request: SteeringRequest): string {
     `[${edits.map((edit) => `Edit.model_validate(${python(formatEdit(edit))})`).join(", ")}]`,
     ...(mode === "residual" ? [] : [`mode=${python(mode)}`]),
     ...(k == null ? [] : [`k=${k}`]),
-    ...pythonScope(request),
-    ...pythonSampling(sampling),
+    ...(positions == null ? [] : [`positions=${tuple(positions)}`]),
+    ...(positions != null || scope === "all" ? [] : [`scope=${python(scope)}`]),
+    ...nonDefault(sampling).map(({ name, value }) => `${name}=${value}`),
+    ...(stop.length === 0 ? [] : [`stop=${tuple(stop.map(python))}`]),
   ];
   return [
     "import mxd",

@@ -40,6 +40,7 @@ import {
 } from "@/lib/edits/edits";
 
 import { type Activity, describeStrength, editScale, hasNoEffect } from "./edit-notes";
+import type { StateProps } from "./index";
 
 interface ConditionProps {
   readonly condition: Condition;
@@ -166,8 +167,16 @@ function EditCondition({ edit, onChange }: { readonly edit: Edit; readonly onCha
 /** The slider's name and scale. */
 const sliderOf = (edit: StrengthEdit) => ({ label: `Strength of expert ${edit.expert}`, ...editScale(edit) });
 
+interface ExpertProps {
+  /** The expert's run. */
+  readonly run: string;
+  readonly edit: Edit;
+  /** False if the run has no examples and statistics yet. */
+  readonly isIndexed: boolean;
+}
+
 /** The expert's name; dots until it is known. */
-function Name({ run, edit: { expert }, isIndexed }: Pick<EditCardProps, "run" | "edit" | "isIndexed">) {
+function Name({ run, edit: { expert }, isIndexed }: ExpertProps) {
   const { data, isLoading } = useQuery({ ...expertQuery(run, expert), enabled: isIndexed });
   if (isLoading)
     return (
@@ -199,12 +208,12 @@ function NarrowStrength({ run, edit }: { readonly run: string; readonly edit: St
 const BESIDE = [901];
 
 /** The sliders above the texts of a narrow screen, where the tray is below them. */
-export function NarrowStrengths({ run, edits }: { readonly run: string; readonly edits: readonly Edit[] }) {
+export function NarrowStrengths({ state: { run, edits } }: StateProps) {
   if (useRoom(BESIDE) > 0 || edits.length === 0) return null;
   return (
     <div className="chat-strengths">
       {edits.filter(hasStrength).map((edit) => (
-        <NarrowStrength key={editKey(edit)} run={run} edit={edit} />
+        <NarrowStrength key={editKey(edit)} run={run.name} edit={edit} />
       ))}
     </div>
   );
@@ -212,19 +221,14 @@ export function NarrowStrengths({ run, edits }: { readonly run: string; readonly
 
 const NUM_SNIPPETS = 2;
 
-interface EditCardProps {
-  /** The expert's run. */
-  readonly run: string;
-  readonly edit: Edit;
-  /** False if the run has no examples and statistics yet. */
-  readonly isIndexed: boolean;
+interface EditCardProps extends ExpertProps {
   readonly activity: Activity | null;
   readonly onChange: (edit: Edit) => void;
   readonly onRemove: () => void;
 }
 
 /** Two examples of the expert; their room while they load. */
-function Snippets({ run, edit, isIndexed, row }: Pick<EditCardProps, "run" | "edit" | "isIndexed"> & RowProps) {
+function Snippets({ run, edit, isIndexed, row }: ExpertProps & { readonly row: ExpertRow | null }) {
   const { data } = useQuery({ ...topExamplesQuery(run, edit.expert, NUM_SNIPPETS), enabled: isIndexed });
   if (!isIndexed || row?.active_tokens === 0) return null;
   const examples = data?.examples ?? [];
@@ -241,18 +245,12 @@ function Snippets({ run, edit, isIndexed, row }: Pick<EditCardProps, "run" | "ed
   );
 }
 
-interface RowProps {
-  readonly row: ExpertRow | null;
+interface NoteProps extends EditCardProps {
+  readonly detail: ExpertDetail | null;
 }
 
 /** Explains the strength, or why the edit has no effect here. */
-function Note({
-  edit,
-  detail,
-  activity,
-  isIndexed,
-  onChange,
-}: EditCardProps & { readonly detail: ExpertDetail | null }) {
+function Note({ edit, detail, activity, isIndexed, onChange }: NoteProps) {
   const { mode, strength } = edit;
   if (hasNoEffect(edit, activity))
     return (
@@ -283,6 +281,7 @@ function Note({
 }
 
 function CardHead({ run, edit, isIndexed, onRemove }: EditCardProps) {
+  const remove = `Remove expert ${edit.expert} from the tray`;
   return (
     <header className="row">
       <span className="mono id">{edit.expert}</span>
@@ -291,12 +290,7 @@ function CardHead({ run, edit, isIndexed, onRemove }: EditCardProps) {
       </Link>
       <span className="grow" />
       {edit.run !== undefined && <span className="chip">{edit.run}</span>}
-      <GhostButton
-        className="bare"
-        icon="close"
-        aria-label={`Remove expert ${edit.expert} from the tray`}
-        onClick={onRemove}
-      />
+      <GhostButton className="bare" icon="close" aria-label={remove} onClick={onRemove} />
     </header>
   );
 }

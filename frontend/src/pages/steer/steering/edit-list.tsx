@@ -11,16 +11,17 @@ import { methodName } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
+import { PaneHead } from "@/components/ui/pane-head";
 import { useBestExperts } from "@/hooks/use-experts";
 import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH } from "@/lib/edits/edits";
 import { formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
-import { MAX_EDITS } from "./steering-params";
-import type { VariantText } from "./texts/generation";
 
 import { EditCard } from "./edit-card";
 import type { ExpertField } from "./expert-field";
 import { measureActivity } from "./edit-notes";
-import { MeasurePrices, type Prices } from "./prices";
+import type { StateProps } from "./index";
+import { MeasurePrices } from "./prices";
+import { MAX_EDITS } from "./steering-params";
 
 interface AddExpertProps {
   readonly run: RunSummary;
@@ -42,7 +43,7 @@ function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
     <>
       <label className="row layer-choice dim">
         Experts of
-        <select value={chosen} onChange={(event) => setChosen(event.target.value)}>
+        <select className="grow" value={chosen} onChange={(event) => setChosen(event.target.value)}>
           {layers.map((one) => (
             <option key={one.name} value={one.name}>
               Layer {one.layer}, {methodName(one.method)}, {one.name}
@@ -104,9 +105,7 @@ function Price({ price }: { readonly price: EditPrice }) {
   );
 }
 
-interface MeasuresProps {
-  readonly edits: readonly Edit[];
-  readonly costs: Prices;
+interface MeasuresProps extends StateProps {
   /** Address of the sweep that suggests a strength; null on its own page. */
   readonly sweepUrl: string | null;
 }
@@ -115,7 +114,7 @@ interface MeasuresProps {
  * What can be measured of the tray: the best strength, and what the edits cost where nothing should change: on unrelated
  * text and in an ability test, beside random experts.
  */
-function Measures({ edits, costs, sweepUrl }: MeasuresProps) {
+function Measures({ state: { edits, costs }, sweepUrl }: MeasuresProps) {
   const [price = null] = costs.prices;
   return (
     <section className="measures" aria-label="Measures of the tray">
@@ -177,16 +176,12 @@ function neutralise(edits: readonly Edit[]): readonly Edit[] {
 }
 
 interface EditListProps extends MeasuresProps {
-  readonly run: RunSummary;
   readonly routing: RoutingResponse | undefined;
-  readonly steered: VariantText;
-  /** Called before an edit changes, to commit the prompt being typed. */
-  readonly onBeforeChange: () => void;
-  readonly onReset: (edits: readonly Edit[]) => void;
 }
 
-export function EditList(props: EditListProps) {
-  const { run, edits, routing, steered, onBeforeChange, onReset } = props;
+export function EditList({ state, sweepUrl, routing }: EditListProps) {
+  const { run, edits, generator, draft, replaceAll } = state;
+  const { steered } = generator.generation;
   const tray = useTray();
   const [adding, setAdding] = useState(false);
   const isEmpty = edits.length === 0;
@@ -194,14 +189,11 @@ export function EditList(props: EditListProps) {
   const isIndexed = (name = run.name) => runs.some((one) => one.name === name && one.indexed_tokens !== null);
   return (
     <section className="edits" aria-label="Edits">
-      <div className="row pane-h wrap">
-        <h2>Tray</h2>
-        <span className="note">{isEmpty ? "empty" : formatPlural(edits.length, "edit")}</span>
-        <span className="grow" />
+      <PaneHead title="Tray" note={isEmpty ? "empty" : formatPlural(edits.length, "edit")} wrap>
         {!isEmpty && (
           <>
-            <GhostButton onClick={() => onReset(neutralise(edits))}>Reset</GhostButton>
-            <GhostButton onClick={() => onReset([])}>Clear</GhostButton>
+            <GhostButton onClick={() => replaceAll(neutralise(edits))}>Reset</GhostButton>
+            <GhostButton onClick={() => replaceAll([])}>Clear</GhostButton>
             <Button
               size="small"
               icon="plus"
@@ -214,7 +206,7 @@ export function EditList(props: EditListProps) {
             </Button>
           </>
         )}
-      </div>
+      </PaneHead>
       {(adding || isEmpty) && <AddExpert run={run} focusOnOpen={adding} onAdded={() => setAdding(false)} />}
       {isEmpty ? (
         <EmptyTray run={run} />
@@ -228,7 +220,7 @@ export function EditList(props: EditListProps) {
               isIndexed={isIndexed(edit.run)}
               activity={edit.run === undefined ? measureActivity(edit.expert, routing, steered) : null}
               onChange={(next) => {
-                onBeforeChange();
+                draft.commit(); // the prompt being typed
                 tray.put(next);
               }}
               onRemove={() => tray.remove(edit.expert, edit.run)}
@@ -236,7 +228,7 @@ export function EditList(props: EditListProps) {
           ))}
         </ol>
       )}
-      {!isEmpty && <Measures {...props} />}
+      {!isEmpty && <Measures {...{ state, sweepUrl }} />}
     </section>
   );
 }

@@ -2,23 +2,29 @@
 
 import type { ExpertDetail, RoutingResponse } from "@/api/types";
 import type { SliderTick } from "@/components/ui/slider";
-import { type Edit, type EditMode, NEUTRAL_STRENGTH, strengthDigits, type StrengthEdit } from "@/lib/edits/edits";
+import {
+  type Edit,
+  EDIT_SIGNS,
+  type EditMode,
+  NEUTRAL_STRENGTH,
+  strengthDigits,
+  type StrengthEdit,
+} from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import type { VariantText } from "./texts/generation";
 
 /** Usual end of the sliders: a stronger one, beyond the expert’s largest activation, may break the text. A typed strength beyond it extends its slider. */
 const USUAL_MAX: Readonly<Record<StrengthEdit["mode"], number>> = { scale: 8, add: 4, set: 4 };
-const SIGNS: Readonly<Record<StrengthEdit["mode"], string>> = { scale: "×", add: "+", set: "=" };
 
 export function editScale({ mode, strength }: StrengthEdit) {
   const max = Math.max(USUAL_MAX[mode], Math.ceil(Math.abs(strength)));
   const min = mode === "add" ? -max : 0;
   const neutral = NEUTRAL_STRENGTH[mode];
   const ticks = [...new Set([min, neutral, max])].map((at): SliderTick => {
-    const sign = at < 0 ? "−" : at === 0 ? "" : SIGNS[mode];
+    const sign = at < 0 ? "−" : at === 0 ? "" : EDIT_SIGNS[mode];
     return { at, label: `${sign}${Math.abs(at)}` };
   });
-  return { min, max, step: 0.1, neutral, sign: SIGNS[mode], ticks };
+  return { min, max, step: 0.1, neutral, sign: EDIT_SIGNS[mode], ticks };
 }
 
 /** The expert, with the strength below which to expect little of an edit; null without an index. */

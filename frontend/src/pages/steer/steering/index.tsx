@@ -2,6 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
+import { createPortal } from "react-dom";
 import { Navigate, useLocation } from "react-router";
 
 import { isEmptyPrompt, routingQuery, sessionQuery } from "@/api/queries";
@@ -41,6 +42,7 @@ import {
 import {
   asReplies,
   bothReplies,
+  type Generation,
   type Generator,
   hasBothTexts,
   isRunning,
@@ -124,8 +126,8 @@ function useStored(run: RunSummary, params: SteeringParams) {
   const [own, shown] = [{ ...saved, k: effectiveK(run, saved.k) }, params].map((one) =>
     JSON.stringify([steeringRequest(one, []), formatEdits(one.edits)]),
   );
-  const isChanged = own !== shown;
-  return { stored: isChanged ? null : stored, result: isChanged ? null : data.result, isChanged };
+  if (own !== shown) return { stored: null, result: null, isChanged: true };
+  return { stored, result: data.result, isChanged: false };
 }
 
 /** The texts of the page: those of the open session, or those that `begin` generates. */
@@ -138,25 +140,23 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
   const together = original === null ? steeredGenerator : sideBySide(steeredGenerator, originalGenerator);
   const isIdle = together.generation.status === "idle";
   const { stored, result, isChanged } = useStored(run, params);
-  const current = view === "chat" ? asReplies(together.generation) : together.generation;
-  const generation = isIdle && stored != null ? stored : current;
-  const key = JSON.stringify([request, original]);
-  const continued = JSON.stringify(paramsToPrompt(params));
+  const shownAs = view === "chat" ? asReplies : (texts: Generation) => texts;
+  const generation = isIdle && stored != null ? stored : shownAs(together.generation);
+  const prompt = paramsToPrompt(params);
+  const [key, continued] = [JSON.stringify([request, original]), JSON.stringify(prompt)];
   const startedKey = useRef<string | null>(null);
-  const {
-    control: random,
-    end,
-    add,
-  } = useControl(run, edits, request, {
+  const { control, end, onControl } = useControl(run, edits, request, {
     generation,
+    shownAs,
     isDone: () => generation.status === "done" && startedKey.current === key,
     stored: isIdle ? result : null,
   });
-  const isReply = view === "chat" && random !== null && random.generation.status !== "stored";
-  const control = isReply ? { ...random, generation: asReplies(random.generation) } : random;
   /** What the page showed last, and the prompt that it continues. */
   const last = useRef({ generation: NO_GENERATION, continued });
+  /** Whether the next texts begin without the Generate button. */
+  const requestedRef = useRef(false);
   const begin = () => {
+    requestedRef.current = false;
     startedKey.current = key;
     // Texts of another prompt say nothing about this one.
     const shown = last.current.continued === continued ? last.current.generation : NO_GENERATION;
@@ -164,26 +164,21 @@ function useTexts(run: RunSummary, view: View, params: SteeringParams, edits: re
     steeredGenerator.start(request, shown);
     if (original !== null) originalGenerator.start({ ...request, edits: [], turns: [...original] }, shown);
   };
-  const remember = () => {
+  useEffect(() => {
+    // The sweep generates its own texts.
+    if (view === "strength") return;
+    // The first texts wait for the Generate button if they are stored, or would be equal without edits.
+    const waits = isIdle && (edits.length === 0 || stored !== null) && !requestedRef.current;
+    // Texts go with their prompt, such as on the way back.
+    if (isEmptyPrompt(prompt)) together.clear();
+    else if (!waits && (isIdle || startedKey.current !== key)) begin();
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
+  }, [key, view, stored === null]);
+  useEffect(() => {
     if (generation.status !== "idle") last.current = { generation, continued };
-  };
-  const isBegun = () => !isIdle && startedKey.current === key;
+  });
   const generator: Generator = { ...together, generation };
-  const addControl = add;
-  return {
-    request,
-    generator,
-    control,
-    addControl,
-    original,
-    isIdle,
-    stored,
-    isChanged,
-    key,
-    begin,
-    isBegun,
-    remember,
-  };
+  return { prompt, request, generator, control, onControl, original, isChanged, begin, requestedRef };
 }
 
 /** The page's state, and the generation that it starts. */
@@ -193,33 +188,17 @@ function useSteering(run: RunSummary, view: View) {
   const { edits, replaceAll } = useSharedEdits();
   const choose = (prompt: string) => setParams({ prompt, turns: [], ...NO_SELECTION }, "push");
   const draft = usePromptDraft(params.prompt, choose, null);
-  const { request, generator, control, original, stored, begin, ...own } = useTexts(run, view, params, edits);
+  const { begin, requestedRef, original, ...own } = useTexts(run, view, params, edits);
+  const { control, generator } = own;
   const { generation } = generator;
-  const isRequested = useRef(false);
-  useEffect(() => {
-    // The sweep generates its own texts.
-    if (view === "strength") return;
-    // Texts go with their prompt, such as on the way back.
-    if (isEmptyPrompt(paramsToPrompt(params))) {
-      generator.clear();
-      return;
-    }
-    // The first texts wait for the Generate button if they are stored, or would be equal without edits.
-    const waits = own.isIdle && (edits.length === 0 || stored !== null) && !isRequested.current;
-    if (waits || own.isBegun()) return;
-    isRequested.current = false;
-    begin();
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
-  }, [own.key, view, stored === null]);
-  useEffect(() => own.remember());
   const generate = () => {
-    isRequested.current = draft.text !== params.prompt;
-    if (isRequested.current) draft.commit();
-    else if (!isEmptyPrompt(paramsToPrompt(params))) begin();
+    requestedRef.current = draft.text !== params.prompt;
+    if (requestedRef.current) draft.commit();
+    else if (!isEmptyPrompt(own.prompt)) begin();
   };
   /** Both chats continue with their own replies and the message. A message without a reply is replaced. */
   const send = (message: string) => {
-    isRequested.current = true;
+    requestedRef.current = true;
     const begun = withReplies(params.turns, bothReplies(generation));
     setParams({ turns: [...begun, { role: "user", text: message }], ...NO_SELECTION }, "push");
   };
@@ -228,37 +207,31 @@ function useSteering(run: RunSummary, view: View) {
     setParams({ session: "" });
     replaceAll([]);
   };
-  const isComplete = hasBothTexts(generation) && ![generation, control?.generation ?? generation].some(isRunning);
-  const texts = isComplete ? shownTexts(generation, original, control) : null;
   /** As it was saved; its texts are written again. */
   const reopen = ({ steering, result }: SavedSession) => {
     const { edits: saved = [], ...rest } = requestToParams(steering, result?.original_turns);
     setParams(rest);
     replaceAll(saved);
   };
-  const streamProps = {
-    generation,
-    control,
-    onControl: own.addControl,
-    maxTokens: params.tokens,
-    edits: edits.length,
-    isSame: edits.length === 0 && original === null,
-    costs: usePrices(run.name, [edits]),
-    samples: params.samples,
-    onSamples: (samples: number) => setParams({ samples }),
-    lock: params.lock,
-    onLock: (lock: SteeringParams["lock"]) => setParams({ lock }),
-    onGenerate: generate,
-  };
+  const isComplete = hasBothTexts(generation) && ![generation, control?.generation ?? generation].some(isRunning);
+  const texts = isComplete ? shownTexts(generation, original, control) : null;
+  /** Without edits, both texts are the same. */
+  const isSame = edits.length === 0 && original === null;
+  const costs = usePrices(run.name, [edits]);
   const actions = { setParams, replaceAll, closeSession, reopen, generate, send, choose };
-  return { params, edits, generator, draft, request, texts, isChanged: own.isChanged, streamProps, ...actions };
+  return { ...own, ...actions, run, params, edits, draft, texts, isSame, costs };
 }
 
 /** What the page's views share. */
 export type SteeringPageState = ReturnType<typeof useSteering>;
 
+export interface StateProps {
+  readonly state: SteeringPageState;
+}
+
 /** What can be continued, while there is no prompt. */
-function EmptyPrompt({ run, state }: { readonly run: RunSummary; readonly state: SteeringPageState }) {
+function EmptyPrompt({ state }: StateProps) {
+  const { run, edits, choose } = state;
   return (
     <div className="steering-empty">
       <EmptyState title={waitingFor(state, "Generate")}>
@@ -266,14 +239,30 @@ function EmptyPrompt({ run, state }: { readonly run: RunSummary; readonly state:
           It is continued with the same random numbers by the original model, with the experts of the tray turned up or
           down, and with random experts in their place.
         </p>
-        {state.edits.length === 0 && <ExampleLink {...{ run, state }} view="steering" action="Generate" />}
+        {edits.length === 0 && <ExampleLink state={state} view="steering" action="Generate" />}
       </EmptyState>
       <Gallery run={run} most={6}>
         {run.indexed_tokens !== null && (
-          <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={state.choose} />
+          <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={choose} />
         )}
       </Gallery>
     </div>
+  );
+}
+
+/** A prompt, and both texts that continue it. */
+function TextView({ state }: StateProps) {
+  const { params, edits, generator, generate, prompt } = state;
+  const { generation, stop } = generator;
+  return (
+    <>
+      <PromptHead state={state} action="Generate" onSubmit={generate} onStop={isRunning(generation) ? stop : null} />
+      {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
+        <EmptyPrompt state={state} />
+      ) : (
+        <Streams state={state} prompt={params.prompt} />
+      )}
+    </>
   );
 }
 
@@ -286,59 +275,32 @@ interface SteeringProps {
 
 function Steering({ run, view, bar }: SteeringProps) {
   const state = useSteering(run, view);
-  const { params, edits, generator, draft, generate, request, texts } = state;
-  const { generation } = generator;
-  const prompt = paramsToPrompt(params);
+  const { params, edits, generator, request, texts, prompt } = state;
   const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
   const routing = useQuery(routingQuery(run.name, needsRouting ? prompt : ""));
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
   const linkTo = usePromptedLink();
-  const [price = null] = state.streamProps.costs.prices;
+  const [price = null] = state.costs.prices;
   const session = useQuery(sessionQuery(params.session)).data;
-  const found = findings(generation, state.streamProps.control, price);
+  const found = findings(generator.generation, state.control, price);
   if (session !== undefined && !state.isChanged) found.unshift(`Session “${session.name}”.`);
   useShare(run.name, texts && (() => ({ kind: "steering", request, ...texts, findings: found })));
+  const isSavable = view !== "strength" && !isEmptyPrompt(prompt) && params.session === "";
   return (
     <div className="steering">
-      {view !== "strength" && !isEmptyPrompt(prompt) && params.session === "" && (
-        <SaveSession run={run.name} {...{ state, bar }} />
-      )}
-      <EditList
-        run={run}
-        edits={edits}
-        routing={routed}
-        steered={generation.steered}
-        costs={state.streamProps.costs}
-        sweepUrl={view === "strength" ? null : linkTo("strength")}
-        onBeforeChange={draft.commit}
-        onReset={state.replaceAll}
-      />
+      {isSavable && bar !== null && createPortal(<SaveSession state={state} />, bar)}
+      <EditList state={state} routing={routed} sweepUrl={view === "strength" ? null : linkTo("strength")} />
       <div className="steering-main">
-        {view !== "strength" && <NarrowStrengths run={run.name} edits={edits} />}
-        {view === "chat" && <ChatView run={run} state={state} />}
+        {view !== "strength" && <NarrowStrengths state={state} />}
+        {view === "chat" && <ChatView state={state} />}
         {view === "strength" && (
           <Suspense fallback={<LoadingState label="Loading" />}>
-            <StrengthView run={run} state={state} />
+            <StrengthView state={state} />
           </Suspense>
         )}
-        {view === "text" && (
-          <>
-            <PromptHead
-              run={run}
-              state={state}
-              action="Generate"
-              onSubmit={generate}
-              onStop={isRunning(generation) ? generator.stop : null}
-            />
-            {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-              <EmptyPrompt run={run} state={state} />
-            ) : (
-              <Streams {...state.streamProps} prompt={params.prompt} />
-            )}
-          </>
-        )}
-        <Settings run={run} state={state} text={text} tokens={routed?.tokens} />
+        {view === "text" && <TextView state={state} />}
+        <Settings state={state} text={text} tokens={routed?.tokens} />
       </div>
     </div>
   );

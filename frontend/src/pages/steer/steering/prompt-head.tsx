@@ -5,7 +5,7 @@ import { lazy, Suspense, useState } from "react";
 
 import { messageOf } from "@/api/http";
 import { routingQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
+
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { pageLinks } from "@/components/runs/page-links";
 import { Button, LinkButton } from "@/components/ui/button";
@@ -17,7 +17,7 @@ import { continuationPrompt, lastMessage } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
 import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
-import type { SteeringPageState } from "./index";
+import type { StateProps, SteeringPageState } from "./index";
 import { OpenedSession } from "./sessions";
 
 /** Loaded where it is open. */
@@ -29,32 +29,25 @@ export function waitingFor({ draft, edits }: SteeringPageState, action: string):
   return `Type a prompt${edits.length > 0 ? `, or press ${action} for the one in grey` : " to continue"}`;
 }
 
-interface ExampleLinkProps {
-  readonly run: RunSummary;
-  readonly state: SteeringPageState;
+interface ExampleLinkProps extends StateProps {
   readonly view: "steering" | "strength";
   /** What the view does with it. */
   readonly action: string;
 }
 
 /** The first action of an empty view: the most interesting expert on the prompt as typed, or on that of the placeholder. */
-export function ExampleLink({ run, state, view, action }: ExampleLinkProps) {
+export function ExampleLink({ state: { run, draft }, view, action }: ExampleLinkProps) {
   const [best] = useBestExperts(run.name, run.indexed_tokens !== null).experts;
   if (best === undefined) return null;
-  const prompt = state.draft.text || STEER_PROMPT;
+  const params = { prompt: draft.text || STEER_PROMPT, edits: formatEdits([newEdit(best.expert)]) };
   return (
-    <LinkButton
-      variant="primary"
-      to={pageLinks(run.name).page(view, { prompt, edits: formatEdits([newEdit(best.expert)]) })}
-    >
+    <LinkButton variant="primary" to={pageLinks(run.name).page(view, params)}>
       {action} an example with expert {best.expert}
     </LinkButton>
   );
 }
 
-interface PromptHeadProps {
-  readonly run: RunSummary;
-  readonly state: SteeringPageState;
+interface PromptHeadProps extends StateProps {
   /** Name of the button that submits. */
   readonly action: string;
   readonly onSubmit: () => void;
@@ -77,15 +70,15 @@ function Length({ run, text, k }: { readonly run: string; readonly text: string;
   );
 }
 
-export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadProps) {
-  const { params, setParams, draft, choose } = state;
+export function PromptHead({ state, action, onSubmit, onStop }: PromptHeadProps) {
+  const { run, params, setParams, draft, choose } = state;
   const message = lastMessage(params.turns);
   const [isOpen, setOpen] = useState(false);
   const hasExample = state.edits.length > 0;
   const isFinding = isOpen || params.wanted + params.unwanted !== "";
   return (
     <>
-      <OpenedSession run={run.name} state={state} />
+      <OpenedSession state={state} />
       {message === "" ? (
         <>
           <PromptRow

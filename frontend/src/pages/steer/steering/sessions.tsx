@@ -1,9 +1,9 @@
 /** Saved sessions as a gallery, the form that saves one under a short URL, and the one that is open. */
 
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { Fragment, type ReactNode, useEffect, useRef, useState } from "react";
+import { Fragment, type ReactNode, type SyntheticEvent, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
-import { createPortal } from "react-dom";
+
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
@@ -24,9 +24,8 @@ import { divergingClass, SCALE_LIMIT } from "@/lib/scales/colour-scale";
 import { formatPlural } from "@/lib/text/format";
 import { splitLeadingSpace, toOneLine } from "@/lib/text/token-text";
 
-import type { SteeringPageState } from "./index";
+import type { StateProps } from "./index";
 import { requestEdits } from "./steering-params";
-import { usePrices } from "./prices";
 
 import "./sessions.css";
 
@@ -51,11 +50,6 @@ function DeleteButton({ run, id, name }: { readonly run: string; readonly id: st
       {isAsked && "Delete"}
     </GhostButton>
   );
-}
-
-interface EditLinesProps extends Pick<CardProps, "experts"> {
-  readonly edits: readonly Edit[];
-  readonly run: string;
 }
 
 interface CardProps {
@@ -83,6 +77,18 @@ function Beginning({ text, tokens }: Pick<SessionSummary, "text" | "tokens">) {
       </Fragment>
     );
   });
+}
+
+/** Rows of the run's experts that the edits of sessions change. */
+function useEditedExperts(run: RunSummary, sessions: readonly Pick<SessionSummary, "edits">[]) {
+  const own = sessions.flatMap(({ edits }) => edits.filter((edit) => (edit.run ?? run.name) === run.name));
+  const numbers = [...new Set(own.map(({ expert }) => expert))];
+  return useExpertRows(run.indexed_tokens === null ? null : run.name, numbers);
+}
+
+interface EditLinesProps extends Pick<CardProps, "experts"> {
+  readonly edits: readonly Edit[];
+  readonly run: string;
 }
 
 /** Edits of a session with the labels of their experts. */
@@ -135,9 +141,7 @@ interface RunSessions {
 
 function RunGroup({ run, sessions, isSwept }: RunSessions & Pick<CardProps, "isSwept">) {
   const { runs } = useCurrentRun();
-  const own = sessions.flatMap(({ edits }) => edits.filter((edit) => (edit.run ?? run.name) === run.name));
-  const numbers = [...new Set(own.map(({ expert }) => expert))];
-  const experts = useExpertRows(run.indexed_tokens === null ? null : run.name, numbers);
+  const experts = useEditedExperts(run, sessions);
   return (
     <>
       <h3>
@@ -170,7 +174,7 @@ const isListed = ({ is_chat: isChat, edits }: SessionSummary, only: keyof typeof
     : only === "all" || (!isChat && edits.length === 1 && requestEdits(edits).every(hasStrength));
 
 /** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
-export function useSavedSessions({ run, most = Infinity, only = "all" }: GalleryProps) {
+function useSavedSessions({ run, most = Infinity, only = "all" }: GalleryProps) {
   const { runs } = useCurrentRun();
   const others = runs
     .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
@@ -186,12 +190,10 @@ export function useSavedSessions({ run, most = Infinity, only = "all" }: Gallery
 }
 
 /** Whether a session has all words in its name, prompt, text or edits. */
-export function hasWords({ name, prompt, text, edits }: SessionSummary, typed: string): boolean {
+function hasWords({ name, prompt, text, edits }: SessionSummary, typed: string): boolean {
   const own = [name, prompt, text, ...requestEdits(edits).map(editKey)].join(" ").toLowerCase();
-  return typed
-    .toLowerCase()
-    .split(/\s+/u)
-    .every((word) => own.includes(word));
+  const words = typed.toLowerCase().split(/\s+/u);
+  return words.every((word) => own.includes(word));
 }
 
 /** Saved sessions as a gallery: what each of them says and edits, those of the run first. */
@@ -258,16 +260,9 @@ function useDefaultName(run: string, { turns, prompt = "", edits = [] }: Steerin
   return `${beginning(label, 36)} ${describeEdit(first)}${others}: ${text}`;
 }
 
-interface SaveProps {
-  readonly run: string;
-  readonly state: SteeringPageState;
-  /** Room of the button; undefined to put a changed session's where it is. */
-  readonly bar?: HTMLElement | null;
-}
-
-function SaveForm({ run, state, onSaved }: SaveProps & { readonly onSaved: () => void }) {
-  const { request, texts, setParams } = state;
-  const usual = useDefaultName(run, request);
+function SaveForm({ state, onSaved }: StateProps & { readonly onSaved: () => void }) {
+  const { run, request, texts, setParams, costs } = state;
+  const usual = useDefaultName(run.name, request);
   const [typed, setName] = useState<string | null>(null);
   const name = typed ?? usual;
   const inputRef = useRef<HTMLInputElement>(null);
@@ -275,9 +270,10 @@ function SaveForm({ run, state, onSaved }: SaveProps & { readonly onSaved: () =>
   useEffect(() => {
     if (typed === null) inputRef.current?.select();
   }, [typed, usual]);
-  const save = useSaveSession(run);
-  const [price = null] = usePrices(run, [requestEdits(request.edits ?? [])]).prices;
-  const submit = () => {
+  const save = useSaveSession(run.name);
+  const [price = null] = costs.prices;
+  const submit = (event: SyntheticEvent) => {
+    event.preventDefault();
     const body = { name, steering: request, result: texts && { ...texts, price } };
     save.mutate(body, {
       onSuccess: ({ id }) => {
@@ -287,13 +283,7 @@ function SaveForm({ run, state, onSaved }: SaveProps & { readonly onSaved: () =>
     });
   };
   return (
-    <form
-      className="row wrap session-save"
-      onSubmit={(event) => {
-        event.preventDefault();
-        submit();
-      }}
-    >
+    <form className="row wrap session-save" onSubmit={submit}>
       <span className="field grow">
         <input
           className="grow"
@@ -315,31 +305,28 @@ function SaveForm({ run, state, onSaved }: SaveProps & { readonly onSaved: () =>
 }
 
 /** The button that saves the texts and what determines them, once they are complete. */
-export function SaveSession({ run, state, bar }: SaveProps) {
-  const isWaiting = state.texts === null;
-  const button = (
+export function SaveSession({ state }: StateProps) {
+  const { texts, isChanged } = state;
+  return (
     <DialogTrigger>
-      <span title={isWaiting ? "Once all texts are generated" : undefined}>
-        <TriggerButton className={bar === undefined ? "btn sm" : "btn"} isDisabled={isWaiting}>
-          {bar === undefined ? "Save as a new session" : "Save session"}
+      <span title={texts === null ? "Once all texts are generated" : undefined}>
+        <TriggerButton className={isChanged ? "btn sm" : "btn"} isDisabled={texts === null}>
+          {isChanged ? "Save as a new session" : "Save session"}
         </TriggerButton>
       </span>
       <Popover className="popover" placement="bottom end">
-        <Dialog aria-label="Save session">{({ close }) => <SaveForm {...{ run, state }} onSaved={close} />}</Dialog>
+        <Dialog aria-label="Save session">{({ close }) => <SaveForm state={state} onSaved={close} />}</Dialog>
       </Popover>
     </DialogTrigger>
   );
-  return bar == null ? bar === undefined && button : createPortal(button, bar);
 }
 
 /** The open session; what has changed since it was saved, and warnings if its texts can no longer be reproduced. */
-export function OpenedSession({ run, state }: { readonly run: string; readonly state: SteeringPageState }) {
-  const { params, isChanged } = state;
+export function OpenedSession({ state }: StateProps) {
+  const { run, params, isChanged } = state;
   const isStored = state.generator.generation.status === "stored";
   const { data, error } = useQuery(sessionQuery(params.session));
-  const edits = requestEdits(data?.edits ?? []);
-  const own = edits.filter((edit) => (edit.run ?? run) === run).map(({ expert }) => expert);
-  const experts = useExpertRows(run, own);
+  const experts = useEditedExperts(run, data === undefined ? [] : [data]);
   if (params.session === "") return null;
   return (
     <section className="row opened-session" role="status" aria-label="Session">
@@ -348,7 +335,7 @@ export function OpenedSession({ run, state }: { readonly run: string; readonly s
         {data !== undefined && (
           <>
             <h2>{data.name}</h2>
-            <EditLines {...{ edits, run, experts }} />
+            <EditLines edits={requestEdits(data.edits)} run={run.name} experts={experts} />
             <span className="dim">
               Session
               {!isChanged && (data.result === null ? " without texts" : isStored ? ", texts as saved" : ", as saved")}
@@ -359,7 +346,7 @@ export function OpenedSession({ run, state }: { readonly run: string; readonly s
                 <Button size="small" onClick={() => state.reopen(data)}>
                   Back to the saved one
                 </Button>
-                <SaveSession {...{ run, state }} />
+                <SaveSession state={state} />
               </>
             )}
             {data.changed.map((sentence) => (

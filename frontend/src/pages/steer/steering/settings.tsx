@@ -2,16 +2,17 @@
 
 import { type ReactNode, useState } from "react";
 
-import type { RoutingResponse, RunSummary, SteeringRequest } from "@/api/types";
+import type { RoutingResponse } from "@/api/types";
 import { describeTrainedK, KSlider } from "@/components/runs/k-slider";
 import { GhostButton, RemoveChip } from "@/components/ui/button";
 import { Code, useCommandFlags } from "@/components/ui/copy-button";
 import { NumberInput } from "@/components/ui/number-input";
+import { PaneHead } from "@/components/ui/pane-head";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { visibleText } from "@/lib/text/token-text";
 
 import { steerCommand, steerPython } from "./code-snippets";
-import type { SteeringPageState } from "./index";
+import type { StateProps } from "./index";
 import {
   describeSampling,
   describeScope,
@@ -180,45 +181,37 @@ function Scope(props: TokensProps) {
 /** Characters of a prompt that the code shows. */
 const SHOWN_PROMPT = 240;
 
-interface CodeProps extends SteeringState {
-  readonly run: string;
-  readonly request: SteeringRequest;
+interface CodeProps extends StateProps {
   /** The prompt as a single text, even if it is a chat. */
   readonly text: string;
 }
 
 /** The same generation as a shell command and as Python code. */
-function CodeExport({ run, request, text, params: { code }, setParams }: CodeProps) {
+function CodeExport({ state: { run, request, params, setParams }, text }: CodeProps) {
+  const { code } = params;
   const flags = useCommandFlags();
-  const of = (prompt: string) =>
-    code === "command" ? steerCommand(run, { ...request, prompt }, flags) : steerPython(run, { ...request, prompt });
+  const of = (prompt: string) => {
+    const shown = { ...request, prompt };
+    return code === "command" ? steerCommand(run.name, shown, flags) : steerPython(run.name, shown);
+  };
   const isLong = text.length > SHOWN_PROMPT;
   return (
     <section className="code-export" aria-label="Use this in code">
-      <div className="row pane-h">
-        <h2>Use this in code</h2>
-        {isLong && <span className="note">prompt shortened here, complete when copied</span>}
-        <span className="grow" />
+      <PaneHead title="Use this in code" note={isLong ? "prompt shortened here, complete when copied" : undefined}>
         <SegmentedControl
           label="Language"
           value={code}
           onChange={(next) => setParams({ code: next })}
           segments={segmentsOf({ command: "Command", python: "Python" })}
         />
-      </div>
+      </PaneHead>
       <Code text={of(text)} {...(isLong && { shown: of(`${text.slice(0, SHOWN_PROMPT)} …`) })} />
     </section>
   );
 }
 
-interface SettingsProps extends Pick<TokensProps, "tokens"> {
-  readonly run: RunSummary;
-  readonly state: SteeringPageState;
-  /** The prompt as a single text. */
-  readonly text: string;
-}
-
-export function Settings({ run, state: { params, setParams, request }, text, tokens }: SettingsProps) {
+export function Settings({ state, text, tokens }: CodeProps & Pick<TokensProps, "tokens">) {
+  const { run, params, setParams } = state;
   const props = { params, setParams };
   const k = params.k ?? run.k;
   return (
@@ -240,7 +233,7 @@ export function Settings({ run, state: { params, setParams, request }, text, tok
           <KSlider run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
         </CollapsibleSection>
       )}
-      {text !== "" && <CodeExport run={run.name} request={request} text={text} {...props} />}
+      {text !== "" && <CodeExport state={state} text={text} />}
     </div>
   );
 }

@@ -9,7 +9,6 @@ import { isEmptyPrompt, topExamplesQuery } from "@/api/queries";
 import type {
   ConceptScore,
   EditPrice,
-  RunSummary,
   SteeringRequest,
   StrengthSweepDoneEvent,
   StrengthSweepProgressEvent,
@@ -27,23 +26,15 @@ import { useBestExperts } from "@/hooks/use-experts";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { writeParams } from "@/hooks/use-url-state";
 import { rememberStrength } from "@/lib/browser/stores";
-import {
-  describeEdit,
-  type Edit,
-  editKey,
-  hasStrength,
-  NEUTRAL_STRENGTH,
-  newEdit,
-  type StrengthEdit,
-} from "@/lib/edits/edits";
+import { describeEdit, editKey, hasStrength, NEUTRAL_STRENGTH, newEdit, type StrengthEdit } from "@/lib/edits/edits";
 import { formatCount, formatFixed, formatPlural } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
 
-import type { SteeringPageState } from "./index";
+import type { StateProps } from "./index";
 import { ExampleLink, PromptHead, waitingFor } from "./prompt-head";
 import { Gallery } from "./sessions";
-import { paramsToPrompt, STEERING_PARAMS } from "./steering-params";
+import { STEERING_PARAMS } from "./steering-params";
 import {
   describeSample,
   describeScore,
@@ -94,13 +85,9 @@ function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | un
   return { ...work, measure, stop, result, plan, setPlan };
 }
 
-interface ProgressProps {
-  readonly progress: StrengthSweepProgressEvent | null;
-  readonly strengths: number;
-}
-
 /** What the server does now. Until the running texts have ended, it reports progress without a total. */
-function Progress({ progress, strengths }: ProgressProps) {
+function Progress({ sweep: { progress, plan } }: Pick<SweepResultProps, "sweep">) {
+  const strengths = plan.strengths.length;
   const { queue_position: before = 0, texts = [], tokens = 0, total = 0 } = progress ?? {};
   const scored = texts.filter(({ activation }) => activation !== null).length;
   const written = total === 0 ? "" : `, ${formatCount(tokens)} of ${formatCount(total)} tokens`;
@@ -117,12 +104,12 @@ function Progress({ progress, strengths }: ProgressProps) {
 }
 
 /** What is missing for a sweep, and what can be swept at once: an expert, or the edit of a saved text. */
-function NoSweep({ run, state }: StrengthViewProps) {
-  const hasAblated = state.edits.length > 0 && !state.edits.some(hasStrength);
-  const isEmpty = state.draft.text === "" && isEmptyPrompt(paramsToPrompt(state.params));
+function NoSweep({ state }: StateProps) {
+  const { run, edits, draft, prompt } = state;
+  const hasAblated = edits.length > 0 && !edits.some(hasStrength);
+  const isEmpty = draft.text === "" && isEmptyPrompt(prompt);
   const first = `${isEmpty ? "Type a prompt, and add" : "Add"} an expert to the tray`;
-  const title = state.edits.length === 0 ? first : waitingFor(state, "Measure");
-  const saved = { run, most: 6, only: "sweeps" } as const;
+  const title = edits.length === 0 ? first : waitingFor(state, "Measure");
   return (
     <div className="steering-empty">
       <EmptyState title={hasAblated ? "Ablated experts have no strength" : title}>
@@ -132,9 +119,9 @@ function NoSweep({ run, state }: StrengthViewProps) {
           the expert’s tokens clearly more probable and leaves the text fluent is suggested, and its side effects can be
           measured.
         </p>
-        {state.edits.length === 0 && <ExampleLink {...{ run, state }} view="strength" action="Measure" />}
+        {edits.length === 0 && <ExampleLink state={state} view="strength" action="Measure" />}
       </EmptyState>
-      <Gallery {...saved} />
+      <Gallery run={run} most={6} only="sweeps" />
     </div>
   );
 }
@@ -280,13 +267,9 @@ function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
 
 const MAX_PROMOTED = 6;
 
-interface SampleProps extends Pick<SweepResultProps, "run" | "request"> {
-  readonly samples: number;
-  readonly result: StrengthSweepDoneEvent;
-}
-
 /** What the figures are measured on and compared with. */
-function Sample({ result, run, request, samples }: SampleProps) {
+function Sample({ state, sweep: { result, plan }, run }: SweptProps) {
+  if (result === null) return null;
   return (
     <p className="sweep-sample dim">
       Press a strength to put it into the tray. A band begins at the score of the{" "}
@@ -295,8 +278,9 @@ function Sample({ result, run, request, samples }: SampleProps) {
         expert {result.control}
       </Link>
       , a random expert of similar density. It ends where a difference is clear. Filled dots are beyond it, and lines
-      extend two standard errors of the difference to each side. {describeSample(request, samples)} The first text per
-      strength is shown, in grey if it is no longer fluent. {result.limits} Tokens that the expert promotes here:{" "}
+      extend two standard errors of the difference to each side. {describeSample(state.request, plan.samples)} The first
+      text per strength is shown, in grey if it is no longer fluent. {result.limits} Tokens that the expert promotes
+      here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}
@@ -304,17 +288,9 @@ function Sample({ result, run, request, samples }: SampleProps) {
   );
 }
 
-interface SweepResultProps {
-  readonly state: SteeringPageState;
+interface SweepResultProps extends StateProps {
   readonly sweep: ReturnType<typeof useSweep>;
-  readonly steeredRun: string;
-  /** The expert's run. */
-  readonly run: string;
-  readonly request: SteeringRequest;
   readonly edit: StrengthEdit;
-  readonly edits: readonly Edit[];
-  /** Address of the texts with some edits. */
-  readonly textsUrl: (edits: readonly Edit[]) => string;
 }
 
 /** The strength to use and its reason, as far as they are known. */
@@ -355,12 +331,14 @@ const range = (strengths: readonly string[]) => `${strengths[0]} to ${strengths.
 /** Examples among which is a prompt other than the present one. */
 const PROMPTS = 2;
 
-interface NextProps extends Pick<SweepResultProps, "sweep" | "edit" | "run" | "state"> {
+interface SweptProps extends SweepResultProps {
+  /** The expert's run. */
+  readonly run: string;
   readonly describe: (strength: number) => string;
 }
 
 /** What to try where no strength suits: other strengths, more texts, another prompt or another expert. */
-function Next({ sweep: { result, plan, setPlan }, edit, run, state, describe }: NextProps) {
+function Next({ sweep: { result, plan, setPlan }, edit, run, state, describe }: SweptProps) {
   const tray = useTray();
   const other = useBestExperts(run).experts.find(({ expert }) => expert !== edit.expert);
   const { data } = useQuery(topExamplesQuery(run, edit.expert, PROMPTS));
@@ -394,7 +372,7 @@ function Next({ sweep: { result, plan, setPlan }, edit, run, state, describe }: 
   );
 }
 
-interface ReasonProps extends NextProps {
+interface ReasonProps extends SweptProps {
   readonly reason: string;
   /** The suggested strength. */
   readonly row: SweepRowData | undefined;
@@ -427,29 +405,35 @@ function Reason({ reason, row, price, costs, ...props }: ReasonProps) {
 }
 
 /** The verdict, and the texts by strength as they arrive. */
-function SweepResult({ state, sweep, steeredRun, run, request, edit, edits, textsUrl }: SweepResultProps) {
+function SweepResult({ state, sweep, edit }: SweepResultProps) {
+  const { params, edits } = state;
+  const { run = state.run.name } = edit;
   const { result, progress, status, plan } = sweep;
   const tray = useTray();
+  const { search } = useLocation();
   const [shown, setShown] = useState<"steered" | "control">("steered");
   const at = (strength: number) => editsAt(edits, edit, strength);
+  const textsUrl = (strength: number) =>
+    (params.turns.length > 0 ? "/chat" : "/steering") + writeParams(STEERING_PARAMS, search, { edits: at(strength) });
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
   const suggested = (result ?? progress)?.suggested ?? null;
   const rows = result?.points ?? rowsSoFar(plan.strengths, progress ?? {});
   const strengths = plan.strengths.filter((strength) => strength !== NEUTRAL_STRENGTH[edit.mode]);
-  const costs = usePrices(steeredRun, strengths.map(at));
+  const costs = usePrices(state.run.name, strengths.map(at));
   const priceAt = (strength: number) => costs.prices[strengths.indexOf(strength)] ?? null;
   const isFinal = result !== null && suggested !== null;
   const row = rows.find(({ strength }) => strength === suggested);
+  const swept = { state, sweep, edit, run, describe };
   const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested));
   useEffect(() => {
     if (isFinal && edit.mode === "add") rememberStrength(run, edit.expert, suggested);
   }, [isFinal, suggested, edit.mode, run, edit.expert]);
   return (
     <>
-      <div className="sweep-verdict" role="status">
+      <div className="row wrap sweep-verdict" role="status">
         <h2>{title || <Term id="strength_sweep">Strength sweep</Term>}</h2>
-        {status === "working" && <Progress progress={progress} strengths={plan.strengths.length} />}
+        {status === "working" && <Progress sweep={sweep} />}
         <SegmentedControl
           label="Texts to show"
           value={shown}
@@ -457,14 +441,11 @@ function SweepResult({ state, sweep, steeredRun, run, request, edit, edits, text
           segments={segmentsOf({ steered: "Steered", control: "Control" })}
         />
         {suggested !== null && (
-          <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(at(suggested))}>
+          <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(suggested)}>
             Steer with {describe(suggested)}
           </LinkButton>
         )}
-        <Reason
-          {...{ reason, row, costs, state, sweep, edit, run, describe }}
-          price={row ? priceAt(row.strength) : null}
-        />
+        <Reason {...swept} {...{ reason, row, costs }} price={row ? priceAt(row.strength) : null} />
       </div>
       <SweepTable
         {...{ rows, priceAt, suggested }}
@@ -473,37 +454,28 @@ function SweepResult({ state, sweep, steeredRun, run, request, edit, edits, text
         describe={(strength) => (strength === 0 && edits.length > 1 ? "0, others stay" : describe(strength))}
         onChoose={(strength) => tray.put({ ...edit, strength })}
       />
-      {result !== null && <Sample {...{ result, run, request }} samples={plan.samples} />}
+      <Sample {...swept} />
     </>
   );
 }
 
-interface StrengthViewProps {
-  readonly run: RunSummary;
-  readonly state: SteeringPageState;
-}
-
-export function StrengthView({ run, state }: StrengthViewProps) {
-  const { params, edits, request, draft } = state;
-  const { search } = useLocation();
+export function StrengthView({ state }: StateProps) {
+  const { run, params, edits, request, draft, prompt } = state;
   const [chosen, setChosen] = useState<string | null>(null);
-  const hasPrompt = !isEmptyPrompt(paramsToPrompt(params));
   const sweepable = edits.filter(hasStrength);
-  const edit = hasPrompt ? (sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0]) : undefined;
+  const swept = sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0];
+  const edit = isEmptyPrompt(prompt) ? undefined : swept;
   const sweep = useSweep(run.name, request, edit);
-  const textsUrl = (changed: readonly Edit[]) =>
-    (params.turns.length > 0 ? "/chat" : "/steering") + writeParams(STEERING_PARAMS, search, { edits: changed });
   return (
     <>
       <PromptHead
-        run={run}
         state={state}
         action="Measure"
         onSubmit={draft.text === params.prompt ? sweep.measure : draft.commit}
         onStop={sweep.status === "working" ? sweep.stop : null}
       />
       {edit === undefined ? (
-        <NoSweep run={run} state={state} />
+        <NoSweep state={state} />
       ) : (
         <section className="strength-sweep" aria-label="Strength sweep" aria-busy={sweep.status === "working"}>
           {sweepable.length > 1 && (
@@ -520,11 +492,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
             </select>
           )}
           {sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
-          <SweepResult
-            {...{ state, sweep, request, edit, edits, textsUrl }}
-            steeredRun={run.name}
-            run={edit.run ?? run.name}
-          />
+          <SweepResult {...{ state, sweep, edit }} />
         </section>
       )}
     </>

@@ -100,7 +100,7 @@ export function FindPane({ run, params, setParams, prompt, commit, suggested }: 
           <label key={name} className="row" title="What should follow the prompt. Separate alternatives by |.">
             {label}
             <input
-              className="field"
+              className="field grow"
               value={{ wanted, unwanted }[name]}
               placeholder={placeholder}
               onChange={(event) => setTyped({ ...typed, [name]: event.target.value })}

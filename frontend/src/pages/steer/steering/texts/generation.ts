@@ -84,13 +84,15 @@ export function storedGeneration({ baseline, steered, ...result }: SessionResult
   return { ...NO_GENERATION, status: "stored", figures, baseline: stored(baseline), steered: stored(steered) };
 }
 
-const EMPTY: Continuation = { tokens: [], pieces: [] };
+export const NO_TOKENS: Continuation = { tokens: [], pieces: [] };
 
-function withTokens(text: VariantText, tokens: readonly TokenEvent[], at: number): VariantText {
+/** The text of a variant with its tokens of some events. */
+function withTokens(text: VariantText, variant: Variant, events: readonly TokenEvent[], at: number): VariantText {
+  const tokens = events.filter((token) => token.variant === variant);
   if (tokens.length === 0) return text;
   const grown = new Map<number, { tokens: TokenEvent[]; pieces: Piece[] }>();
   for (const token of tokens) {
-    const old = text.continuations[token.sample] ?? EMPTY;
+    const old = text.continuations[token.sample] ?? NO_TOKENS;
     const own = grown.get(token.sample) ?? { tokens: [...old.tokens], pieces: [...old.pieces] };
     const { id, text: characters, delta_log_probability: value } = token;
     own.pieces.push({ index: own.pieces.length, id, text: characters, value });
@@ -98,7 +100,7 @@ function withTokens(text: VariantText, tokens: readonly TokenEvent[], at: number
     grown.set(token.sample, own);
   }
   const count = Math.max(text.continuations.length, ...[...grown.keys()].map((sample) => sample + 1));
-  const continuations = Array.from({ length: count }, (_, i) => grown.get(i) ?? text.continuations[i] ?? EMPTY);
+  const continuations = Array.from({ length: count }, (_, i) => grown.get(i) ?? text.continuations[i] ?? NO_TOKENS);
   return { ...text, continuations, firstAt: text.firstAt ?? at, lastAt: at };
 }
 
@@ -139,13 +141,8 @@ export function reduceEvents(state: Generation, events: readonly SteeringEvent[]
   const tokens = events.filter((event) => event.event === "token");
   const others = events.filter((event) => event.event !== "token");
   const text = tokens.length === 0 ? state : withoutOutdated(state);
-  const extendVariant = (variant: Variant) =>
-    withTokens(
-      text[variant],
-      tokens.filter((token) => token.variant === variant),
-      at,
-    );
-  const grown: Generation = { ...text, baseline: extendVariant("baseline"), steered: extendVariant("steered") };
+  const grow = (variant: Variant) => withTokens(text[variant], variant, tokens, at);
+  const grown: Generation = { ...text, baseline: grow("baseline"), steered: grow("steered") };
   return others.reduce(reduceStatus, grown);
 }
 
@@ -256,9 +253,13 @@ export function changedWords(own: VariantText, sign: 1 | -1, ...others: readonly
     .map(({ word, times }) => `“${word}”${times > 1 ? ` × ${times}` : ""}`);
 }
 
+/** The tokens that are text. */
+const textPieces = ({ tokens, pieces }: Continuation) => pieces.filter((_, i) => tokens[i]?.reason !== "end-of-text");
+
 /** The text without its end-of-text token. */
-export function continuationText({ tokens, pieces }: Continuation = EMPTY): string {
-  return pieces.flatMap(({ text }, i) => (tokens[i]?.reason === "end-of-text" ? [] : text)).join("");
+export function continuationText(continuation: Continuation = NO_TOKENS): string {
+  const texts = textPieces(continuation).map(({ text }) => text);
+  return texts.join("");
 }
 
 const CHARACTERS_PER_TOKEN = 4.5;
@@ -339,12 +340,8 @@ export function shownTexts(
   original: readonly Turn[] | null = null,
   control: Control | null = null,
 ): SessionResult {
-  const of = ({ continuations }: VariantText) =>
-    continuations.map(({ tokens, pieces }) =>
-      pieces.flatMap(({ id, text, value }, i) =>
-        tokens[i]?.reason === "end-of-text" ? [] : [{ id, text, delta_log_probability: value ?? 0 }],
-      ),
-    );
+  const shown = ({ id, text, value }: Piece) => ({ id, text, delta_log_probability: value ?? 0 });
+  const of = ({ continuations }: VariantText) => continuations.map((one) => textPieces(one).map(shown));
   const texts = { baseline: of(generation.baseline), steered: of(generation.steered), figures: generation.figures };
   const { steered = NO_TEXT, isOutdated = true } = control?.generation ?? {};
   // One that a session keeps has no baseline.
@@ -408,15 +405,10 @@ export function useGeneration(run: string) {
     },
     [run],
   );
-  const stop = useCallback(() => {
+  const end = (change: (state: Generation) => Generation) => {
     controllerRef.current?.abort();
-    setGeneration(stopped);
-  }, []);
-  /** Back to no text. */
-  const clear = useCallback(() => {
-    controllerRef.current?.abort();
-    setGeneration(NO_GENERATION);
-  }, []);
+    setGeneration(change);
+  };
   useEffect(
     () => () => {
       controllerRef.current?.abort();
@@ -424,7 +416,7 @@ export function useGeneration(run: string) {
     },
     [],
   );
-  return { generation, start, stop, clear };
+  return { generation, start, stop: () => end(stopped), clear: () => end(() => NO_GENERATION) };
 }
 
 export type Generator = ReturnType<typeof useGeneration>;

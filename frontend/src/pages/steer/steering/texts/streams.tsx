@@ -20,9 +20,8 @@ import { type Edit, describeEdit, editKey } from "@/lib/edits/edits";
 import { formatPercent, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
-import type { SteeringLock } from "@/pages/steer/steering/steering-params";
-import type { Prices } from "@/pages/steer/steering/prices";
-
+import type { StateProps } from "@/pages/steer/steering/index";
+import type { SteeringLock, SteeringState } from "@/pages/steer/steering/steering-params";
 import { describeEffect, describeWords, KL_HERE } from "./findings";
 import {
   type Continuation,
@@ -34,6 +33,7 @@ import {
   hasBothTexts,
   isGrowing,
   isRunning,
+  NO_TOKENS,
   remainder,
 } from "./generation";
 
@@ -45,32 +45,22 @@ const AUTO_SCROLL_DISTANCE = 60;
 const shownEnd = (prompt: string) =>
   prompt.length > MAX_PROMPT_LENGTH ? `…${prompt.slice(-MAX_PROMPT_LENGTH)}` : prompt;
 
-interface Hovered {
-  readonly sample: number;
-  readonly position: number;
-}
+type Hovered = Omit<SteeringLock, "variant">;
 
-interface StreamPaneProps {
+interface StreamPaneProps extends StateProps {
   readonly variant: Variant;
-  readonly generation: Generation;
+  /** The random experts that steer in place of the tray’s. */
+  readonly control?: Control;
   /** The prompt that the texts continue. */
   readonly prompt: string;
-  /** Tokens that were asked for. */
-  readonly maxTokens: number;
   readonly badge?: ReactNode;
   /** The turns of a chat before the text. Its replies are Markdown. */
   readonly history?: ReactNode;
-  /** Whether the text is the other one, since nothing is edited. */
-  readonly isSame?: boolean;
-  /** Whether random experts steer. */
-  readonly isControl?: boolean;
   /** Below the texts. */
   readonly children?: ReactNode;
-  readonly lock: SteeringLock | null;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
   readonly hovered: Hovered | null;
   readonly onHover: (hovered: Hovered | null) => void;
-  readonly onLock: (lock: SteeringLock | null) => void;
 }
 
 interface TextProps extends StreamPaneProps {
@@ -79,8 +69,9 @@ interface TextProps extends StreamPaneProps {
 }
 
 /** Shows a locked token's tooltip while no other token is hovered. */
-function useLockedTip({ variant, sample, continuation, lock, hovered }: TextProps) {
+function useLockedTip({ variant, sample, continuation, state, control, hovered }: TextProps) {
   const box = useRef<HTMLDivElement>(null);
+  const lock = control === undefined ? state.params.lock : null;
   const position = lock?.variant === variant && lock.sample === sample ? lock.position : null;
   const token = position === null || hovered !== null ? undefined : continuation.tokens[position];
   useEffect(() => {
@@ -93,8 +84,10 @@ function useLockedTip({ variant, sample, continuation, lock, hovered }: TextProp
 }
 
 function ContinuationText(props: TextProps) {
-  const { variant, sample, continuation, generation, prompt, history, hovered, isControl, onHover, onLock } = props;
-  const isCut = !isRunning(generation) && continuation.pieces.length >= props.maxTokens;
+  const { variant, sample, continuation, state, control, prompt, history, hovered, onHover } = props;
+  const { generation } = control ?? state.generator;
+  const maxTokens = state.params.tokens;
+  const isCut = !isRunning(generation) && continuation.pieces.length >= maxTokens;
   const { box, position } = useLockedTip(props);
   const { pieces, styles } =
     history === undefined ? { pieces: continuation.pieces, styles: [] } : markdownPieces(continuation.pieces);
@@ -103,7 +96,7 @@ function ContinuationText(props: TextProps) {
       <span className="dim">{markBoundaries(shownEnd(prompt))}</span>
       <TokenStrip
         className="stream-tokens"
-        label={`${isControl ? "Control" : NAMES[variant]} text`}
+        label={`${control === undefined ? NAMES[variant] : "Control"} text`}
         pieces={pieces}
         shade={({ value, index }) => `${divergingClass(value ?? 0, SCALE_LIMIT)} ${styles[index] ?? ""}`.trim()}
         peak={hovered?.sample === sample ? hovered.position : null}
@@ -113,12 +106,15 @@ function ContinuationText(props: TextProps) {
           return token === undefined ? <ChangeTip piece={piece} /> : <StreamTip token={token} />;
         }}
         onHover={(piece) => onHover(piece === null ? null : { sample, position: piece.index })}
-        onLock={({ index }) => !isControl && onLock(index === position ? null : { variant, sample, position: index })}
+        onLock={({ index }) => {
+          const lock = index === position ? null : { variant, sample, position: index };
+          if (control === undefined) state.setParams({ lock });
+        }}
       />
       {isGrowing(generation, variant, sample) && <span className="stream-caret" aria-hidden="true" />}
       <span className="stale">{remainder(generation, variant, sample)}</span>
       {isCut && (
-        <span className="dim" title={`Ends at the limit of ${formatPlural(props.maxTokens, "token")}`}>
+        <span className="dim" title={`Ends at the limit of ${formatPlural(maxTokens, "token")}`}>
           {" …"}
         </span>
       )}
@@ -126,7 +122,6 @@ function ContinuationText(props: TextProps) {
   );
 }
 
-const NO_TOKENS: Continuation = { tokens: [], pieces: [] };
 const NAMES: Readonly<Record<Variant, string>> = { baseline: "Baseline", steered: "Steered" };
 
 /** Text of about this length keeps the room of what is still to come. */
@@ -134,16 +129,19 @@ const roomFor = (characters: number) => `\n${"one of the ".repeat(Math.ceil(char
 
 /** The text of one variant while it is generated, each token shaded by its change in log-probability. */
 function StreamPane(props: StreamPaneProps) {
-  const { variant, generation, prompt, maxTokens, badge, history, isSame = false, isControl = false } = props;
+  const { variant, state, control, prompt, badge, history } = props;
+  const { generation } = control ?? state.generator;
   const { continuations, previous = [] } = generation[variant];
-  const name = isControl ? "Control" : NAMES[variant];
+  const name = control === undefined ? NAMES[variant] : "Control";
+  const isSame = state.isSame && variant === "steered" && control === undefined;
   const count = Math.max(continuations.length, isRunning(generation) ? previous.length : 0);
   const flaws = variant === "steered" ? generation.figures?.flaws : undefined;
+  const room = roomFor(expectedCharacters(generation, shownEnd(prompt), state.params.tokens));
   const isUpdating = isRunning(generation) && (generation.isOutdated ? continuations : previous).length > 0;
   return (
     <section className="stream-pane" aria-label={name} aria-busy={isRunning(generation)}>
       <div className="row pane-h">
-        <h2>{isControl ? <Term id="control_expert">Control</Term> : name}</h2>
+        <h2>{control === undefined ? name : <Term id="control_expert">{name}</Term>}</h2>
         {badge}
         {isUpdating && !isSame && <span className="chip warn">updating</span>}
         <span className="grow" />
@@ -151,7 +149,7 @@ function StreamPane(props: StreamPaneProps) {
           <>
             <span className="note num">
               {isRunning(generation) && <i className="live" aria-hidden="true" />}
-              {isControl && generation.status === "idle" ? "after Steered" : describeProgress(generation, variant)}
+              {control?.generation.status === "idle" ? "after Steered" : describeProgress(generation, variant)}
             </span>
             <CopyButton
               size="small"
@@ -170,12 +168,7 @@ function StreamPane(props: StreamPaneProps) {
       ) : (
         <>
           {history}
-          <div
-            className="stream-texts"
-            data-room={
-              history === undefined ? roomFor(expectedCharacters(generation, shownEnd(prompt), maxTokens)) : undefined
-            }
-          >
+          <div className="stream-texts" data-room={history === undefined ? room : undefined}>
             {Array.from({ length: count }, (_, sample) => (
               <div key={sample} className="stream-sample">
                 <ContinuationText {...props} sample={sample} continuation={continuations[sample] ?? NO_TOKENS} />
@@ -188,31 +181,6 @@ function StreamPane(props: StreamPaneProps) {
       )}
     </section>
   );
-}
-
-interface StreamsProps {
-  readonly generation: Generation;
-  readonly prompt: string;
-  /** Tokens that were asked for. */
-  readonly maxTokens: number;
-  /** The texts steered by random experts, which a chat folds; null if they are unknown. */
-  readonly control: Control | null;
-  /** Generates those that a session does not store; null if there are none to generate. */
-  readonly onControl: (() => void) | null;
-  /** Texts per variant. */
-  readonly samples: number;
-  readonly onSamples: (samples: number) => void;
-  /** Number of edits of the steered text. */
-  readonly edits: number;
-  /** Whether both texts are the same, since nothing is edited. */
-  readonly isSame: boolean;
-  /** Their side effects. */
-  readonly costs: Prices;
-  readonly lock: SteeringLock | null;
-  readonly onLock: (lock: SteeringLock | null) => void;
-  readonly onGenerate: () => void;
-  /** The turns of a chat before each text. */
-  readonly history?: (variant: Variant) => ReactNode;
 }
 
 /** Why there is no text. Once a server that did not respond is back, the text is generated again. */
@@ -243,7 +211,8 @@ function useChatEnd({ baseline, steered, status }: Generation, isChat: boolean) 
 }
 
 /** The verdict: the words that the edits gained and lost, how far the texts are apart, and what the edits cost elsewhere. */
-function Finding({ generation, control, costs }: Pick<StreamsProps, "generation" | "control" | "costs">) {
+function Finding({ state: { generator, control, costs } }: StateProps) {
+  const { generation } = generator;
   const effect = describeEffect(generation, control);
   if (generation.isOutdated && effect !== null)
     return <p className="finding dim">Updating. Grey text has the previous settings, until new tokens replace it.</p>;
@@ -281,18 +250,18 @@ function Finding({ generation, control, costs }: Pick<StreamsProps, "generation"
 const SAMPLES = { 1: "1", 3: "3", 5: "5" };
 
 /** What the colours say, and how many texts there are. */
-function Legend({ samples, onSamples, history }: Pick<StreamsProps, "samples" | "onSamples" | "history">) {
+function Legend({ params, setParams }: SteeringState) {
   return (
     <div className="row wrap dim stream-legend">
       <span title="log p with the edits minus log p without them">Δ log p by the edits, nats</span>
       <RampLegend kind="diverging" low={`suppressed −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT} promoted`} />
-      {history === undefined && (
+      {params.turns.length === 0 && (
         <div className="row">
           Texts
           <SegmentedControl
             label="Texts per variant"
-            value={String(samples)}
-            onChange={(chosen) => onSamples(Number(chosen))}
+            value={String(params.samples)}
+            onChange={(chosen) => setParams({ samples: Number(chosen) })}
             segments={segmentsOf<string>(SAMPLES)}
           />
         </div>
@@ -310,36 +279,44 @@ function ControlBadge({ edits }: { readonly edits: readonly Edit[] }) {
   );
 }
 
-/** A session that was saved without its control. */
-function NoControl({ onControl, what }: { readonly onControl: () => void; readonly what: string }) {
+/** The random expert's reply, which a chat folds. */
+function RandomReply(props: StreamPaneProps & { readonly control: Control }) {
+  const { badge, control } = props;
+  const [continuation = NO_TOKENS] = control.generation.steered.continuations;
   return (
-    <p className="no-control dim">
-      The random expert’s {what} is not stored with this session.{" "}
-      <button type="button" className="link" onClick={onControl}>
-        Generate it
-      </button>
-    </p>
+    <details className="random-reply">
+      <summary className="row wrap">
+        The random expert’s reply to the steered history {badge}
+        <span className="dim num">{describeProgress(control.generation, "steered")}</span>
+      </summary>
+      <ContinuationText {...props} sample={0} continuation={continuation} />
+    </details>
   );
 }
 
-export function Streams(props: StreamsProps) {
-  const { generation, control, prompt, maxTokens, edits, isSame, lock, onLock, onGenerate, history } = props;
+interface StreamsProps extends StateProps {
+  readonly prompt: string;
+  /** The turns of a chat before each text. */
+  readonly history?: (variant: Variant) => ReactNode;
+}
+
+export function Streams({ state, prompt, history }: StreamsProps) {
+  const { generator, control, onControl, params, setParams, edits, isSame, generate } = state;
+  const { generation } = generator;
   const [hovered, setHovered] = useState<Hovered | null>(null);
-  useShortcut("release", () => onLock(null), lock !== null);
+  useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
   const scrolled = useChatEnd(generation, history !== undefined);
-  const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock };
-  const controlProps = control && {
-    ...{ ...paneProps, variant: "steered" as const, isControl: true, lock: null, generation: control.generation },
-    badge: <ControlBadge edits={control.edits} />,
-  };
+  const paneProps = { state, prompt, hovered, onHover: setHovered };
+  const badge = control && <ControlBadge edits={control.edits} />;
+  const controlProps = control && { ...paneProps, variant: "steered" as const, control, badge };
   return (
     <div className={history === undefined ? "streams" : "streams of-chat"}>
-      {generation.failure !== null && <Failed failure={generation.failure} onRetry={onGenerate} />}
+      {generation.failure !== null && <Failed failure={generation.failure} onRetry={generate} />}
       {(generation.failure === null || hasBothTexts(generation)) && (
         <>
           <div className="stream-head">
-            {!isSame && <Finding {...props} />}
-            <Legend {...props} />
+            {!isSame && <Finding state={state} />}
+            <Legend params={params} setParams={setParams} />
           </div>
           {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling a chat needs keyboard focus */}
           <div className="stream-panes" tabIndex={history === undefined ? undefined : 0} {...scrolled}>
@@ -348,30 +325,23 @@ export function Streams(props: StreamsProps) {
               variant="steered"
               {...paneProps}
               history={history?.("steered")}
-              isSame={isSame}
               badge={
-                <span className={edits > 0 ? "chip sel" : "chip"}>
-                  {edits === 0 ? "no edits" : formatPlural(edits, "edit")}
+                <span className={edits.length > 0 ? "chip sel" : "chip"}>
+                  {edits.length === 0 ? "no edits" : formatPlural(edits.length, "edit")}
                 </span>
               }
             >
-              {controlProps !== null && history !== undefined && (
-                <details className="random-reply">
-                  <summary className="row wrap">
-                    The random expert’s reply to the steered history {controlProps.badge}
-                    <span className="dim num">{describeProgress(controlProps.generation, "steered")}</span>
-                  </summary>
-                  <ContinuationText
-                    {...controlProps}
-                    history={history("steered")}
-                    sample={0}
-                    continuation={controlProps.generation.steered.continuations[0] ?? NO_TOKENS}
-                  />
-                </details>
-              )}
+              {controlProps && history && <RandomReply {...controlProps} history={history("steered")} />}
             </StreamPane>
-            {controlProps !== null && history === undefined && <StreamPane {...controlProps} />}
-            {props.onControl !== null && <NoControl onControl={props.onControl} what={history ? "reply" : "text"} />}
+            {controlProps && !history && <StreamPane {...controlProps} />}
+            {onControl !== null && (
+              <p className="no-control dim">
+                The random expert’s {history ? "reply" : "text"} is not stored with this session.{" "}
+                <button type="button" className="link" onClick={onControl}>
+                  Generate it
+                </button>
+              </p>
+            )}
           </div>
         </>
       )}

@@ -32,6 +32,8 @@ function useControlEdits(run: RunSummary, edits: readonly Edit[]): readonly Edit
 interface Main {
   /** The texts that the control is of. */
   readonly generation: Generation;
+  /** How the page shows generated texts. */
+  readonly shownAs: (texts: Generation) => Generation;
   /** Whether they are complete. */
   readonly isDone: () => boolean;
   /** Those of the open session, which may have a control. */
@@ -58,15 +60,18 @@ export function useControl(run: RunSummary, edits: readonly Edit[], request: Ste
   const { control: kept, control_edits: keptEdits = [], control_figures: figures = null } = main.stored ?? {};
   if (kept != null) {
     const texts = storedGeneration({ baseline: [], steered: kept, figures });
-    return { control: { edits: requestEdits(keptEdits), generation: texts }, end, add: null };
+    return { control: { edits: requestEdits(keptEdits), generation: texts }, end, onControl: null };
   }
   const isOutdated = generation.isOutdated || isRunning(main.generation);
   // A session that was saved without a control has none until its texts are generated again.
   const isShown = others !== null && (main.stored === null || generation.status !== "idle");
-  const control: Control | null = isShown ? { edits: others, generation: { ...generation, isOutdated } } : null;
-  const add = () => {
+  const shown = main.shownAs({ ...generation, isOutdated });
+  const control: Control | null = isShown ? { edits: others, generation: shown } : null;
+  const begin = () => {
     started.current = key;
     if (body !== null) start(body);
   };
-  return { control, end, add: main.stored !== null && body !== null && control === null ? add : null };
+  /** Generates the texts that a session does not store; null if there are none to generate. */
+  const onControl = main.stored !== null && body !== null && control === null ? begin : null;
+  return { control, end, onControl };
 }
