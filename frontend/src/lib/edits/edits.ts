@@ -131,7 +131,6 @@ export function editKey({ expert, run }: Pick<Edit, "expert" | "run">): string {
 /** Strength at which an edit of this mode has no effect, or the smallest one. */
 export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, ablate: 1 };
 
-/** Whether an edit changes nothing. */
 export const isNeutral = ({ mode, strength }: Edit): boolean =>
   (mode === "scale" || mode === "add") && strength === NEUTRAL_STRENGTH[mode];
 
@@ -152,7 +151,6 @@ export function withCondition({ expert, mode, strength, run }: Edit, when: Condi
   return { expert, mode, strength, ...(run !== undefined && { run }), ...(!isAlways && { when }) };
 }
 
-/** The edit in HTTP requests. */
 export function toHttpEdit({ when, ...edit }: Edit) {
   return { ...edit, ...(when !== undefined && { when: { ...when, gates: [...when.gates] } }) };
 }

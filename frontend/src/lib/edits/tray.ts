@@ -52,15 +52,10 @@ function isCombined(run: string, current: TrayRun, runs: readonly TrayRun[]): bo
   return other?.language_model_name === current.language_model_name && other.layer !== current.layer;
 }
 
-interface View {
+export function viewFrom(edits: readonly Edit[], current: TrayRun, runs: readonly TrayRun[]) {
   /** Edits that can be made together with those of the current run, which they do not name. */
-  readonly shown: readonly Edit[];
-  /** Edits of other language models, or of other runs of the same layer: kept until their run is shown. */
-  readonly hidden: readonly Edit[];
-}
-
-export function viewFrom(edits: readonly Edit[], current: TrayRun, runs: readonly TrayRun[]): View {
   const shown: Edit[] = [];
+  /** Edits of other language models, or of other runs of the same layer: kept until their run is shown. */
   const hidden: Edit[] = [];
   for (const edit of edits) {
     const { run = current.name, ...rest } = edit;

@@ -63,13 +63,9 @@ function History({ turns }: { readonly turns: readonly ChatTurn[] }) {
   );
 }
 
-interface ChatInputProps extends StateProps {
-  readonly initial: string;
-  readonly hasTurns: boolean;
-}
-
-function ChatInput({ initial, hasTurns, state: { generator, send, setParams } }: ChatInputProps) {
-  const [text, setText] = useState(initial);
+function ChatInput({ state: { generator, params, send, setParams } }: StateProps) {
+  const hasTurns = params.turns.some(({ text }) => text !== "");
+  const [text, setText] = useState(hasTurns ? "" : params.prompt);
   /** Enter was pressed while both still answered. */
   const [isQueued, setQueued] = useState(false);
   const isGenerating = isRunning(generator.generation);
@@ -142,7 +138,6 @@ function EmptyChat({ state: { run, edits } }: StateProps) {
   );
 }
 
-/** The chats of the original and of the steered model. */
 export function ChatView({ state }: StateProps) {
   const { run, params } = state;
   const { data } = useQuery(routingOptionsQuery(run.name));
@@ -170,8 +165,6 @@ export function ChatView({ state }: StateProps) {
       )}
       <ChatInput
         key={`${params.turns.length} ${lastMessage(params.turns)}`} // empty after a message was sent
-        initial={begun.length === 0 ? params.prompt : ""}
-        hasTurns={begun.length > 0}
         state={state}
       />
     </>

@@ -164,7 +164,6 @@ function EditCondition({ edit, onChange }: { readonly edit: Edit; readonly onCha
   );
 }
 
-/** The slider's name and scale. */
 const sliderOf = (edit: StrengthEdit) => ({ label: `Strength of expert ${edit.expert}`, ...editScale(edit) });
 
 interface ExpertProps {

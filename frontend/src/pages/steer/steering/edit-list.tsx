@@ -25,7 +25,7 @@ import { MAX_EDITS } from "./steering-params";
 
 interface AddExpertProps {
   readonly run: RunSummary;
-  /** Whether the input takes the focus on opening. */
+
   readonly focusOnOpen: boolean;
   readonly onAdded: () => void;
 }
@@ -74,14 +74,10 @@ function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
 function Price({ price }: { readonly price: EditPrice }) {
   const { edits, random, original_ability: original, ability, random_ability: randomAbility } = price;
   const points = (solved: typeof ability) => formatSigned(100 * (solved.all - original.all), 1);
+  const loss = ({ loss_increase: nats }: typeof edits) => formatSigned(nats);
   const rows = [
     ["KL, nats", formatFixed(edits.kl), formatFixed(2 * edits.kl_error), formatFixed(random.kl)],
-    [
-      "Loss, nats",
-      formatSigned(edits.loss_increase),
-      formatFixed(2 * edits.loss_error),
-      formatSigned(random.loss_increase),
-    ],
+    ["Loss, nats", loss(edits), formatFixed(2 * edits.loss_error), loss(random)],
     ["Ability, points", points(ability), formatFixed(200 * price.ability_error, 1), points(randomAbility)],
   ] as const;
   return (

@@ -24,7 +24,6 @@ function choices(text: string, hits: readonly SearchHit[], numExperts: number): 
 }
 
 interface ExpertFieldProps {
-  /** The run of the experts. */
   readonly run: RunSummary;
   /** Whether this is not the steered run. */
   readonly isOther: boolean;

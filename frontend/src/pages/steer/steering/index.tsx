@@ -250,22 +250,6 @@ function EmptyPrompt({ state }: StateProps) {
   );
 }
 
-/** A prompt, and both texts that continue it. */
-function TextView({ state }: StateProps) {
-  const { params, edits, generator, generate, prompt } = state;
-  const { generation, stop } = generator;
-  return (
-    <>
-      <PromptHead state={state} action="Generate" onSubmit={generate} onStop={isRunning(generation) ? stop : null} />
-      {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-        <EmptyPrompt state={state} />
-      ) : (
-        <Streams state={state} prompt={params.prompt} />
-      )}
-    </>
-  );
-}
-
 interface SteeringProps {
   readonly run: RunSummary;
   readonly view: View;
@@ -275,7 +259,8 @@ interface SteeringProps {
 
 function Steering({ run, view, bar }: SteeringProps) {
   const state = useSteering(run, view);
-  const { params, edits, generator, request, texts, prompt } = state;
+  const { params, edits, generator, generate, request, texts, prompt } = state;
+  const { generation, stop } = generator;
   const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
   const routing = useQuery(routingQuery(run.name, needsRouting ? prompt : ""));
   const routed = routing.isPlaceholderData ? undefined : routing.data;
@@ -283,9 +268,10 @@ function Steering({ run, view, bar }: SteeringProps) {
   const linkTo = usePromptedLink();
   const [price = null] = state.costs.prices;
   const session = useQuery(sessionQuery(params.session)).data;
-  const found = findings(generator.generation, state.control, price);
+  const found = findings(generation, state.control, price);
   if (session !== undefined && !state.isChanged) found.unshift(`Session “${session.name}”.`);
   useShare(run.name, texts && (() => ({ kind: "steering", request, ...texts, findings: found })));
+  const onStop = isRunning(generation) ? stop : null;
   const isSavable = view !== "strength" && !isEmptyPrompt(prompt) && params.session === "";
   return (
     <div className="steering">
@@ -299,7 +285,16 @@ function Steering({ run, view, bar }: SteeringProps) {
             <StrengthView state={state} />
           </Suspense>
         )}
-        {view === "text" && <TextView state={state} />}
+        {view === "text" && (
+          <>
+            <PromptHead state={state} action="Generate" onSubmit={generate} onStop={onStop} />
+            {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
+              <EmptyPrompt state={state} />
+            ) : (
+              <Streams state={state} prompt={params.prompt} />
+            )}
+          </>
+        )}
         <Settings state={state} text={text} tokens={routed?.tokens} />
       </div>
     </div>

@@ -31,7 +31,7 @@ export function waitingFor({ draft, edits }: SteeringPageState, action: string):
 
 interface ExampleLinkProps extends StateProps {
   readonly view: "steering" | "strength";
-  /** What the view does with it. */
+
   readonly action: string;
 }
 

@@ -54,7 +54,7 @@ function DeleteButton({ run, id, name }: { readonly run: string; readonly id: st
 
 interface CardProps {
   readonly session: SessionSummary;
-  /** Rows of the run's experts, by number. */
+
   readonly experts: ReadonlyMap<number, ExpertRow>;
   /** Whether it opens the sweep of its edit. */
   readonly isSwept: boolean;
@@ -173,22 +173,6 @@ const isListed = ({ is_chat: isChat, edits }: SessionSummary, only: keyof typeof
     ? isChat
     : only === "all" || (!isChat && edits.length === 1 && requestEdits(edits).every(hasStrength));
 
-/** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
-function useSavedSessions({ run, most = Infinity, only = "all" }: GalleryProps) {
-  const { runs } = useCurrentRun();
-  const others = runs
-    .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
-    .toSorted((a, b) => a.layer - b.layer);
-  const listed = [run, ...others].slice(0, MAX_RUNS);
-  const results = useQueries({ queries: listed.map(({ name }) => sessionsQuery(name)) });
-  if (results.some(({ isPending }) => isPending)) return undefined;
-  return listed.flatMap((each, i): RunSessions[] => {
-    const all = results[i]?.data?.sessions ?? [];
-    const sessions = all.filter((session) => isListed(session, only)).slice(0, most);
-    return sessions.length === 0 ? [] : [{ run: each, sessions }];
-  });
-}
-
 /** Whether a session has all words in its name, prompt, text or edits. */
 function hasWords({ name, prompt, text, edits }: SessionSummary, typed: string): boolean {
   const own = [name, prompt, text, ...requestEdits(edits).map(editKey)].join(" ").toLowerCase();
@@ -196,22 +180,30 @@ function hasWords({ name, prompt, text, edits }: SessionSummary, typed: string):
   return words.every((word) => own.includes(word));
 }
 
-/** Saved sessions as a gallery: what each of them says and edits, those of the run first. */
-export function Gallery(props: GalleryProps) {
+/** Saved sessions of the run, then those of other runs of its language model, by layer: what each says and edits. */
+export function Gallery({ run, most = Infinity, only = "all", children }: GalleryProps) {
   const links = usePageLinks();
+  const { runs } = useCurrentRun();
   const [typed, setTyped] = useState("");
-  const all = useSavedSessions(props);
-  if (all === undefined) return null;
-  const groups = all.flatMap(({ run, sessions }) => {
-    const found = sessions.filter((session) => hasWords(session, typed));
-    return found.length === 0 ? [] : [{ run, sessions: found }];
+  const others = runs
+    .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
+    .toSorted((a, b) => a.layer - b.layer);
+  const listed = [run, ...others].slice(0, MAX_RUNS);
+  const results = useQueries({ queries: listed.map(({ name }) => sessionsQuery(name)) });
+  if (results.some(({ isPending }) => isPending)) return null;
+  const all = listed.map((each, i): RunSessions => {
+    const sessions = results[i]?.data?.sessions.filter((session) => isListed(session, only)) ?? [];
+    return { run: each, sessions: sessions.slice(0, most) };
   });
+  const found = all.map((group) => ({ ...group, sessions: group.sessions.filter((one) => hasWords(one, typed)) }));
+  const groups = found.filter(({ sessions }) => sessions.length > 0);
+  const isEmpty = all.every(({ sessions }) => sessions.length === 0);
   return (
     <section className="saved-prompts" aria-labelledby="saved-sessions">
       <div className="row pane-h wrap">
-        <h2 id="saved-sessions">{TITLES[props.only ?? "all"]}</h2>
+        <h2 id="saved-sessions">{TITLES[only]}</h2>
         {groups.length > 0 && <span className="note">Green: made likelier by the edit</span>}
-        {props.most === undefined && all.length > 0 && (
+        {most === Infinity && !isEmpty && (
           <div className="row search">
             <Icon name="search" />
             <input
@@ -226,20 +218,20 @@ export function Gallery(props: GalleryProps) {
       </div>
       {groups.length === 0 && (
         <p className="dim">
-          {all.length > 0
-            ? `No session has “${typed}” in its name, text or edits.`
-            : "None yet. A session keeps both texts, and prompt, edits, sampling settings and seed to write them again."}
+          {isEmpty
+            ? "None yet. A session keeps both texts, and prompt, edits, sampling settings and seed to write them again."
+            : `No session has “${typed}” in its name, text or edits.`}
         </p>
       )}
       {groups.map((group) => (
-        <RunGroup key={group.run.name} {...group} isSwept={props.only === "sweeps"} />
+        <RunGroup key={group.run.name} {...group} isSwept={only === "sweeps"} />
       ))}
-      {props.most !== undefined && groups.length > 0 && (
+      {most < Infinity && groups.length > 0 && (
         <Link className="link" to={links.page("sessions")}>
           All sessions
         </Link>
       )}
-      {props.children}
+      {children}
     </section>
   );
 }

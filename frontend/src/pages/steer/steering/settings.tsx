@@ -97,11 +97,8 @@ function NumberField({ name, params, setParams }: SteeringState & { readonly nam
         />
       )}
       <NumberInput
-        label={label}
+        {...{ label, digits, min, max }}
         value={params[name]}
-        digits={digits}
-        min={min}
-        max={max}
         onCommit={(value) => setParams({ [name]: digits === 0 ? Math.round(value) : value })}
       />
     </div>

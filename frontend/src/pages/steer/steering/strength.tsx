@@ -58,11 +58,7 @@ import { MeasurePrices, type Prices, usePrices } from "./prices";
  */
 function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | undefined) {
   const [done, setDone] = useState<{ readonly key: string; readonly event: StrengthSweepDoneEvent } | null>(null);
-  const { start, stop, ...work } = useStreamedWork<
-    StrengthSweepRequest,
-    StrengthSweepProgressEvent,
-    StrengthSweepDoneEvent
-  >(
+  const work = useStreamedWork<StrengthSweepRequest, StrengthSweepProgressEvent, StrengthSweepDoneEvent>(
     (body, signal) => streamStrengthSweep(run, body, signal),
     (event, body) => setDone({ key: JSON.stringify(body), event }),
   );
@@ -73,16 +69,15 @@ function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | un
   const plan = changed !== null && changed.key === usualKey ? changed.plan : usual;
   const key = edit === undefined ? null : sweepKey(request, edit, plan);
   const measure = () => {
-    if (edit === undefined) stop();
-    else start(sweepRequest(request, edit, plan));
+    if (edit === undefined) work.stop();
+    else work.start(sweepRequest(request, edit, plan));
   };
   // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
   useEffect(measure, [key]);
   const isMeasured = work.status !== "working" && done?.key === key;
   const result = isMeasured ? done.event : null;
-  const setPlan = (next: Partial<SweepPlan> | null) =>
-    setChanged({ key: usualKey, plan: { ...(next ? plan : usual), ...next } });
-  return { ...work, measure, stop, result, plan, setPlan };
+  const setPlan = (next: Partial<SweepPlan>) => setChanged({ key: usualKey, plan: { ...plan, ...next } });
+  return { ...work, measure, result, plan, setPlan };
 }
 
 /** What the server does now. Until the running texts have ended, it reports progress without a total. */
@@ -168,7 +163,6 @@ const SMALLEST_END = 0.05;
 /** Room after the largest value, so that its end is seen. */
 const ROOM = 1.05;
 
-/** The end of a measure's axis. */
 function axisEnd(rows: readonly SweepRowData[], measure: Measure): number {
   const ends = rows.flatMap(({ [measure]: score }) => (score == null ? [] : [intervalOf(score)[1], score.clear_from]));
   return ROOM * Math.max(SMALLEST_END, ...ends);

@@ -89,7 +89,6 @@ export function describeScore(score: ConceptScore): string {
   return `${steered}\u00a0% (random expert ${control}\u00a0%, clear from ${limit}\u00a0%, difference ${difference} ± ${interval})`;
 }
 
-/** What the figures are measured on. */
 export function describeSample({ sampling = {} }: SteeringRequest, samples: number): string {
   return `Figures are means over ${samples} texts of up to ${sweepTokens(sampling)} tokens.`;
 }

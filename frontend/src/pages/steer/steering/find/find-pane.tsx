@@ -269,15 +269,17 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
   );
 }
 
-interface ExpertsProps {
+interface TableProps {
+  readonly run: string;
   readonly rows: readonly Row[];
+  readonly columns: readonly SearchColumn[];
   /** In quotation marks; empty for none. */
   readonly wanted: string;
   readonly unwanted: string;
 }
 
 /** Whether the experts work, at the cost of what. */
-function Verdict({ rows, wanted, unwanted }: ExpertsProps) {
+function Verdict({ rows, wanted, unwanted }: Omit<TableProps, "run" | "columns">) {
   if (rows.length === 0) return "No expert makes it more probable.";
   const best = Math.max(...rows.map((row) => row.probability));
   const count = (isSo: (effect: EditEffect) => boolean) =>
@@ -300,11 +302,6 @@ function Verdict({ rows, wanted, unwanted }: ExpertsProps) {
       )}
     </>
   );
-}
-
-interface TableProps extends ExpertsProps {
-  readonly run: string;
-  readonly columns: readonly SearchColumn[];
 }
 
 function Experts({ run, rows, wanted, unwanted, columns: all }: TableProps) {

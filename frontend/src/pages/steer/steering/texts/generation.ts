@@ -253,7 +253,6 @@ export function changedWords(own: VariantText, sign: 1 | -1, ...others: readonly
     .map(({ word, times }) => `“${word}”${times > 1 ? ` × ${times}` : ""}`);
 }
 
-/** The tokens that are text. */
 const textPieces = ({ tokens, pieces }: Continuation) => pieces.filter((_, i) => tokens[i]?.reason !== "end-of-text");
 
 /** The text without its end-of-text token. */
@@ -304,9 +303,7 @@ export function asReplies(state: Generation): Generation {
 }
 
 /** The first text of each variant without its end-of-text token, once both are complete. */
-export function bothReplies(
-  generation: Generation,
-): { readonly steered: string; readonly original: string } | undefined {
+export function bothReplies(generation: Generation) {
   const [steered, original] = [generation.steered.continuations[0], generation.baseline.continuations[0]];
   if (steered === undefined || original === undefined || generation.isOutdated || isRunning(generation))
     return undefined;
@@ -322,10 +319,7 @@ export function withOriginal(steered: Generation, original: Generation): Generat
     baseline: original.baseline,
     isOutdated: steered.isOutdated || original.isOutdated,
     failure: steered.failure ?? original.failure,
-    done:
-      steered.done === null || original.done === null
-        ? null
-        : { ...steered.done, baseline_reason: original.done.baseline_reason },
+    done: steered.done && original.done && { ...steered.done, baseline_reason: original.done.baseline_reason },
     status: isWaiting ? original.status : steered.status,
   };
 }

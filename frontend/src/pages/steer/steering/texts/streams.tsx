@@ -16,7 +16,7 @@ import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control"
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { divergingClass, SCALE_LIMIT } from "@/lib/scales/colour-scale";
-import { type Edit, describeEdit, editKey } from "@/lib/edits/edits";
+import { describeEdit, editKey } from "@/lib/edits/edits";
 import { formatPercent, formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
@@ -56,7 +56,7 @@ interface StreamPaneProps extends StateProps {
   readonly badge?: ReactNode;
   /** The turns of a chat before the text. Its replies are Markdown. */
   readonly history?: ReactNode;
-  /** Below the texts. */
+
   readonly children?: ReactNode;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
   readonly hovered: Hovered | null;
@@ -270,15 +270,6 @@ function Legend({ params, setParams }: SteeringState) {
   );
 }
 
-/** The random experts of the control, with their edits. */
-function ControlBadge({ edits }: { readonly edits: readonly Edit[] }) {
-  return (
-    <span className="chip mono" title={`The same ${formatPlural(edits.length, "edit")} of random experts`}>
-      {edits.map((edit) => `${editKey(edit)} ${describeEdit(edit)}`).join(", ")}
-    </span>
-  );
-}
-
 /** The random expert's reply, which a chat folds. */
 function RandomReply(props: StreamPaneProps & { readonly control: Control }) {
   const { badge, control } = props;
@@ -307,7 +298,11 @@ export function Streams({ state, prompt, history }: StreamsProps) {
   useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
   const scrolled = useChatEnd(generation, history !== undefined);
   const paneProps = { state, prompt, hovered, onHover: setHovered };
-  const badge = control && <ControlBadge edits={control.edits} />;
+  const badge = control && (
+    <span className="chip mono" title={`The same ${formatPlural(control.edits.length, "edit")} of random experts`}>
+      {control.edits.map((edit) => `${editKey(edit)} ${describeEdit(edit)}`).join(", ")}
+    </span>
+  );
   const controlProps = control && { ...paneProps, variant: "steered" as const, control, badge };
   return (
     <div className={history === undefined ? "streams" : "streams of-chat"}>

@@ -34,7 +34,7 @@ interface Main {
   readonly generation: Generation;
   /** How the page shows generated texts. */
   readonly shownAs: (texts: Generation) => Generation;
-  /** Whether they are complete. */
+
   readonly isDone: () => boolean;
   /** Those of the open session, which may have a control. */
   readonly stored: SessionResult | null;
@@ -46,10 +46,12 @@ export function useControl(run: RunSummary, edits: readonly Edit[], request: Ste
   const body = others?.length ? { ...request, edits: others.map(toHttpEdit) } : null;
   const key = JSON.stringify(body);
   const started = useRef("");
-  useEffect(() => {
-    if (body === null || started.current === key || !main.isDone()) return;
+  const begin = () => {
     started.current = key;
-    start(body);
+    if (body !== null) start(body);
+  };
+  useEffect(() => {
+    if (body !== null && started.current !== key && main.isDone()) begin();
   });
   /** Before new texts of the same prompt or of another one. */
   const end = (isSamePrompt: boolean) => {
@@ -67,10 +69,6 @@ export function useControl(run: RunSummary, edits: readonly Edit[], request: Ste
   const isShown = others !== null && (main.stored === null || generation.status !== "idle");
   const shown = main.shownAs({ ...generation, isOutdated });
   const control: Control | null = isShown ? { edits: others, generation: shown } : null;
-  const begin = () => {
-    started.current = key;
-    if (body !== null) start(body);
-  };
   /** Generates the texts that a session does not store; null if there are none to generate. */
   const onControl = main.stored !== null && body !== null && control === null ? begin : null;
   return { control, end, onControl };
