@@ -5,7 +5,6 @@ import { useEffect, useState } from "react";
 import { useLocation } from "react-router";
 
 import { routingOptionsQuery } from "@/api/queries";
-
 import { Examples } from "@/components/prompt/example-prompts";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { type ChatTurn, isUnknownChat, originalTurns, steeredTurns } from "@/components/prompt/turns-param";

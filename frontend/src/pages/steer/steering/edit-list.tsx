@@ -25,7 +25,6 @@ import { MAX_EDITS } from "./steering-params";
 
 interface AddExpertProps {
   readonly run: RunSummary;
-
   readonly focusOnOpen: boolean;
   readonly onAdded: () => void;
 }

@@ -49,7 +49,6 @@ export function usePrices(run: string, groups: readonly (readonly Edit[])[]) {
     canMeasure: groups.some(hasPrice),
     hint: "On unrelated text and a 200-item ability test, beside random experts: about half a minute per edit on a CPU.",
     isWorking: work.status === "working",
-
     measure: () => work.start(missing),
   };
 }

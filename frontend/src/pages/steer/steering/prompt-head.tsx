@@ -5,7 +5,6 @@ import { lazy, Suspense, useState } from "react";
 
 import { messageOf } from "@/api/http";
 import { routingQuery } from "@/api/queries";
-
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { pageLinks } from "@/components/runs/page-links";
 import { Button, LinkButton } from "@/components/ui/button";
@@ -31,7 +30,6 @@ export function waitingFor({ draft, edits }: SteeringPageState, action: string):
 
 interface ExampleLinkProps extends StateProps {
   readonly view: "steering" | "strength";
-
   readonly action: string;
 }
 

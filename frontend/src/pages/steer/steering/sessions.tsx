@@ -3,7 +3,6 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { Fragment, type ReactNode, type SyntheticEvent, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
-
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http";
@@ -54,7 +53,6 @@ function DeleteButton({ run, id, name }: { readonly run: string; readonly id: st
 
 interface CardProps {
   readonly session: SessionSummary;
-
   readonly experts: ReadonlyMap<number, ExpertRow>;
   /** Whether it opens the sweep of its edit. */
   readonly isSwept: boolean;

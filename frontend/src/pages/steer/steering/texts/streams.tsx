@@ -22,6 +22,7 @@ import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
 import type { StateProps } from "@/pages/steer/steering/index";
 import type { SteeringLock, SteeringState } from "@/pages/steer/steering/steering-params";
+
 import { describeEffect, describeWords, KL_HERE } from "./findings";
 import {
   type Continuation,
@@ -56,7 +57,6 @@ interface StreamPaneProps extends StateProps {
   readonly badge?: ReactNode;
   /** The turns of a chat before the text. Its replies are Markdown. */
   readonly history?: ReactNode;
-
   readonly children?: ReactNode;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
   readonly hovered: Hovered | null;

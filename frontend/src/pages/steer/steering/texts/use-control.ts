@@ -34,7 +34,6 @@ interface Main {
   readonly generation: Generation;
   /** How the page shows generated texts. */
   readonly shownAs: (texts: Generation) => Generation;
-
   readonly isDone: () => boolean;
   /** Those of the open session, which may have a control. */
   readonly stored: SessionResult | null;
