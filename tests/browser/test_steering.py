@@ -60,10 +60,10 @@ def test_moving_a_slider_by_key_regenerates_the_text(page: Page) -> None:
     again, louder = texts(page)
     assert again == default
     assert louder != default
-    finding = page.locator(".finding")
-    finding.get_by_role("button", name="measure").click()
-    expect(finding).to_contain_text(re.compile(r"side effects: measured \d+ %"))
-    expect(finding).to_contain_text("side effects: KL", timeout=90_000)
+    measures = page.get_by_role("region", name="Measures of the tray")
+    measures.get_by_role("button", name="Measure side effects").click()
+    expect(measures).to_contain_text(re.compile(r"\d+ of \d+ texts"))
+    expect(measures.get_by_role("status")).to_contain_text("KL", timeout=90_000)
 
 
 def test_full_replacement_with_smaller_k_changes_the_baseline(page: Page) -> None:

@@ -79,23 +79,27 @@ class EditEffects(Documented):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def sentence(self) -> str:
-        """How many edits work on the other texts, what random experts reach, and the order of ``best_first``."""
-        random = (
-            f"{self.random_experts} random experts at these strengths: at most {signed(self.random_change, 2)} nats"
-        )
+    def answer(self) -> str:
+        """How many edits work on the other texts."""
         if self.random_held_out_change is None:
-            return (
-                f"Not checked on other texts: the run's index stores none with a wanted text. {random}. "
-                "Order: change after the prompt."
-            )
+            return "Not checked on other texts: the run's index stores none with a wanted text."
         texts = len(self.held_out)
         rising = sum(2 * effect.held_out_rises > texts for effect in self.effects)
         return (
             f"{rising or 'None'} of these {len(self.effects)} {'work' if rising > 1 else 'works'} better than every "
-            f"random expert on most of {texts} stored texts that continue so and that the search did not use. {random} "
-            f"after this prompt, {signed(self.random_held_out_change, 2)} on those texts. Order: change on those texts."
+            f"random expert on most of {texts} stored texts that continue so and that the search did not use."
         )
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def comparison(self) -> str:
+        """What random experts reach, and the order of ``best_first``."""
+        at_most = f"at most {signed(self.random_change, 2)} nats"
+        random = f"{self.random_experts} random experts at these strengths: {at_most}"
+        if self.random_held_out_change is None:
+            return f"{random}. Order: change after the prompt."
+        held_out = f"{signed(self.random_held_out_change, 2)} on those texts. Order: change on those texts."
+        return f"{random} after this prompt, {held_out}"
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -194,8 +198,9 @@ class EditPrice(Documented):
         """KL divergence and ability relative to random experts, with two standard errors."""
         relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
         interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
-        error = "" if self.difference_error is None else f" ± {200 * self.difference_error:.1f}"
-        points = f"{signed(-100 * self._lost, 1)}{error} points against random"
+        error = None if self.difference_error is None else f" ± {200 * self.difference_error:.1f}"
+        sample = f" on {self.items} items" if error is None else ""
+        points = f"{signed(-100 * self._lost, 1)}{error or ''} points against random{sample}"
         kl = f"KL {self._times_random} ± {interval:.1f} × random"
         # Lines break between both only.
         return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in (kl, f"ability {points}"))

@@ -246,7 +246,8 @@ class FindCommand(ModelCommand):
             found = find(language_model, runs, config, units, callbacks)
             config = config.model_copy(update={"held_out": self._held_out(config, runs[0])})
             measured = measure(language_model, runs, config, [(each.edit,) for each in found.experts], units, callbacks)
-        result = {**asdict(found), **asdict(measured), "sentence": measured.sentence, "best_first": measured.best_first}
+        computed = {name: getattr(measured, name) for name in ("answer", "comparison", "best_first")}
+        result = {**asdict(found), **asdict(measured), **computed}
         self.report_measured(result, self._format(config, runs, found, measured), runs)
 
     def _held_out(self, config: FindConfig, run: Run) -> tuple[str, ...]:
@@ -281,6 +282,7 @@ class FindCommand(ModelCommand):
         lines = [f"Probability {what}: {found.probability:.2%} without edits."]
         if not found.experts:
             return "\n".join([*lines, "No expert helps."])
+        lines += [measured.answer, measured.comparison]
         labels = self._labels(config, runs, [each.edit for each in found.experts])
         best = [(found.experts[n].edit, measured.effects[n]) for n in measured.best_first]
         cells: dict[str, Callable[[tuple[Edit, EditEffect]], str]] = {
@@ -297,7 +299,7 @@ class FindCommand(ModelCommand):
         titled = [(", ".join(filter(None, (each.title, each.unit))), cells[each.key]) for each in shown]
         experts = [("Expert", lambda row: f"{row[0].run}/{row[0].expert}"), ("Label", lambda row: labels[row[0]])]
         command = f"Run: mxd steer {runs[0].name} {quote(config.prompts[0])} --edit {quote(str(best[0][0]))}"
-        return "\n".join([*lines, measured.sentence, *table(best, [*experts, *titled], len(experts)), command])
+        return "\n".join([*lines, *table(best, [*experts, *titled], len(experts)), command])
 
 
 class CircuitCommand(ModelCommand):

@@ -23,7 +23,7 @@ import { PassageSearch, SEARCH_KINDS, SEARCH_PARAMS } from "./passage-search";
 import { WordSearch } from "./word-search";
 
 /** Offered while nothing is wanted. */
-const EFFECT_EXAMPLE = { prompt: "The doctor told the old man to take his", wanted: "medicine" };
+const EFFECT_EXAMPLE = { prompt: "For breakfast I like to eat", wanted: "bread" };
 
 /** Longer texts are passages. */
 const isWords = (text: string) => text.trim().split(/\s+/).length <= 4;

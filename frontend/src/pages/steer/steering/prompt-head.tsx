@@ -4,13 +4,13 @@ import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useState } from "react";
 
 import { messageOf } from "@/api/http";
-import { routingQuery } from "@/api/queries";
+import { routingQuery, sessionsQuery } from "@/api/queries";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { pageLinks } from "@/components/runs/page-links";
 import { Button, LinkButton } from "@/components/ui/button";
 import { useBestExperts } from "@/hooks/use-experts";
 import { useDebouncedValue } from "@/hooks/use-values";
-import { formatEdits, newEdit } from "@/lib/edits/edits";
+import { formatEdits, hasStrength, newEdit } from "@/lib/edits/edits";
 import { formatCount, formatPlural } from "@/lib/text/format";
 import { continuationPrompt, lastMessage } from "@/lib/text/kwic";
 import { toOneLine } from "@/lib/text/token-text";
@@ -18,6 +18,7 @@ import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
 import type { StateProps, SteeringPageState } from "./index";
 import { OpenedSession } from "./sessions";
+import { requestEdits } from "./steering-params";
 
 /** Loaded where it is open. */
 const FindPane = lazy(async () => ({ default: (await import("./find/find-pane")).FindPane }));
@@ -28,19 +29,36 @@ export function waitingFor({ draft, edits }: SteeringPageState, action: string):
   return `Type a prompt${edits.length > 0 ? `, or press ${action} for the one in grey` : " to continue"}`;
 }
 
+/** Saved texts of one expert of the run, by the KL divergence on other texts in that of random experts. */
+function useCheapest(run: string) {
+  const saved = useQuery(sessionsQuery(run)).data?.sessions ?? [];
+  return saved
+    .flatMap(({ is_chat: isChat, prompt, price, edits: own }) => {
+      const [edit, ...more] = requestEdits(own);
+      const isOne = !isChat && edit !== undefined && more.length === 0 && hasStrength(edit) && edit.run === undefined;
+      return price === null || !isOne ? [] : [{ prompt, edit, price: price.edits.kl / price.random.kl }];
+    })
+    .toSorted((a, b) => a.price - b.price);
+}
+
 interface ExampleLinkProps extends StateProps {
   readonly view: "steering" | "strength";
   readonly action: string;
 }
 
-/** The first action of an empty view: the most interesting expert on the prompt as typed, or on that of the placeholder. */
+/**
+ * The first action of an empty view: the saved edit with the lowest measured price, on its own prompt or the one as
+ * typed; without any, the most interesting expert.
+ */
 export function ExampleLink({ state: { run, draft }, view, action }: ExampleLinkProps) {
   const [best] = useBestExperts(run.name, run.indexed_tokens !== null).experts;
-  if (best === undefined) return null;
-  const params = { prompt: draft.text || STEER_PROMPT, edits: formatEdits([newEdit(best.expert)]) };
+  const [saved] = useCheapest(run.name);
+  const edit = saved?.edit ?? (best && newEdit(best.expert));
+  if (edit === undefined) return null;
+  const params = { prompt: draft.text || (saved?.prompt ?? STEER_PROMPT), edits: formatEdits([edit]) };
   return (
     <LinkButton variant="primary" to={pageLinks(run.name).page(view, params)}>
-      {action} an example with expert {best.expert}
+      {action} an example with expert {edit.expert}
     </LinkButton>
   );
 }

@@ -271,10 +271,9 @@ function Sample({ state, sweep: { result, plan }, run }: SweptProps) {
       <Link className="link" to={pageLinks(run).expert(result.control)}>
         expert {result.control}
       </Link>
-      , a random expert of similar density. It ends where a difference is clear. Filled dots are beyond it, and lines
-      extend two standard errors of the difference to each side. {describeSample(state.request, plan.samples)} The first
-      text per strength is shown, in grey if it is no longer fluent. {result.limits} Tokens that the expert promotes
-      here:{" "}
+      , a random expert of similar density. It ends where a difference is clear. Lines extend two standard errors of the
+      difference to each side. {describeSample(state.request, plan.samples)} The first text per strength is shown, in
+      grey if it is no longer fluent. {result.limits} Tokens that the expert promotes here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}
@@ -291,7 +290,10 @@ interface SweepResultProps extends StateProps {
 function verdictOf(
   { result, progress }: SweepResultProps["sweep"],
   suggested: string | null,
+  price: EditPrice | null,
 ): readonly [title: string, reason: string] {
+  if (suggested !== null && price?.is_costly === true)
+    return [`${suggested} is the smallest clear and fluent strength, but costly`, price.verdict];
   if (suggested !== null)
     return [
       `Use ${suggested}${result === null ? " so far" : ""}`,
@@ -343,7 +345,11 @@ function Next({ sweep: { result, plan, setPlan }, edit, run, state, describe }: 
   return (
     <>
       {next.length > 0 && (
-        <Button size="small" onClick={() => setPlan({ strengths: [NEUTRAL_STRENGTH[edit.mode], ...next] })}>
+        <Button
+          size="small"
+          variant="primary"
+          onClick={() => setPlan({ strengths: [NEUTRAL_STRENGTH[edit.mode], ...next] })}
+        >
           Try {range(next.map(describe))}
         </Button>
       )}
@@ -419,7 +425,8 @@ function SweepResult({ state, sweep, edit }: SweepResultProps) {
   const isFinal = result !== null && suggested !== null;
   const row = rows.find(({ strength }) => strength === suggested);
   const swept = { state, sweep, edit, run, describe };
-  const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested));
+  const price = row ? priceAt(row.strength) : null;
+  const [title, reason] = verdictOf(sweep, suggested === null ? null : describe(suggested), price);
   useEffect(() => {
     if (isFinal && edit.mode === "add") rememberStrength(run, edit.expert, suggested);
   }, [isFinal, suggested, edit.mode, run, edit.expert]);
@@ -435,12 +442,17 @@ function SweepResult({ state, sweep, edit }: SweepResultProps) {
           segments={segmentsOf({ steered: "Steered", control: "Control" })}
         />
         {suggested !== null && (
-          <LinkButton variant={isFinal ? "primary" : "plain"} icon="steering" to={textsUrl(suggested)}>
+          <LinkButton
+            variant={isFinal && price?.is_costly !== true ? "primary" : "plain"}
+            icon="steering"
+            to={textsUrl(suggested)}
+          >
             Steer with {describe(suggested)}
           </LinkButton>
         )}
-        <Reason {...swept} {...{ reason, row, costs }} price={row ? priceAt(row.strength) : null} />
+        <Reason {...swept} {...{ reason, row, price, costs }} />
       </div>
+      <p className="dim">Dot: steered. Band: not clearly above the random expert.</p>
       <SweepTable
         {...{ rows, priceAt, suggested }}
         current={edit.strength}

@@ -157,7 +157,7 @@ interface Cell {
   readonly term?: TermId;
 }
 
-const signed = (nats: number) => <span className={nats < 0 ? "bad" : undefined}>{formatSigned(nats)}</span>;
+const signed = (nats: number) => <span className={nats <= -0.005 ? "bad" : undefined}>{formatSigned(nats)}</span>;
 const strength = ({ edit }: Row) => describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 });
 /** The price in prices of random experts. */
 const timesRandom = ({ price, random_price: random }: EditEffect) => price / random;
@@ -234,10 +234,12 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
     };
   });
   const searched = runs.filter(({ name }) => request.runs.includes(name)).reduce((sum, it) => sum + it.num_experts, 0);
+  const measuring = effects.isPending ? "Measuring them, and random experts, on other texts …" : "";
+  const answer = rows.length === 0 ? "No expert makes it more probable." : (effects.data?.answer ?? measuring);
   return (
     <>
-      <p role="status">
-        {texts.wanted || "no unwanted text"} follows with a probability of {percent(before)} %
+      <p role="status" aria-busy={rows.length > 0 && effects.isPending}>
+        <b>{answer}</b> {texts.wanted || "no unwanted text"} follows with a probability of {percent(before)} %
         {texts.wanted !== "" &&
           texts.unwanted !== "" &&
           `, ${texts.unwanted} with ${percent(before / Math.exp(wish))} %`}
@@ -245,9 +247,8 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
       </p>
       {rows.length > 0 && (
         <>
-          <p className="ink2" aria-busy={effects.isPending}>
-            The best {rows.length} of {formatCount(searched)} experts after this prompt.{" "}
-            {effects.data?.sentence ?? (effects.isPending && "Measuring them, and random experts, on other texts …")}
+          <p className="ink2">
+            The best {rows.length} of {formatCount(searched)} experts after this prompt. {effects.data?.comparison}
           </p>
           <Experts run={run} rows={rows} columns={found.data.columns} {...texts} />
           {effects.data !== undefined && effects.data.held_out.length > 0 && (
@@ -278,9 +279,9 @@ interface TableProps {
   readonly unwanted: string;
 }
 
-/** Whether the experts work, at the cost of what. */
+/** What restricts the answer, and what the experts cost. */
 function Verdict({ rows, wanted, unwanted }: Omit<TableProps, "run" | "columns">) {
-  if (rows.length === 0) return "No expert makes it more probable.";
+  if (rows.length === 0) return null;
   const best = Math.max(...rows.map((row) => row.probability));
   const count = (isSo: (effect: EditEffect) => boolean) =>
     rows.filter(({ measured }) => measured !== undefined && isSo(measured)).length;
@@ -290,11 +291,9 @@ function Verdict({ rows, wanted, unwanted }: Omit<TableProps, "run" | "columns">
     `${number === rows.length ? "All" : number} of these ${rows.length} ${number === 1 ? one : many}`;
   return (
     <>
-      <b>
-        {best < LIKELY &&
-          `None of these experts works: the best one brings it to ${percent(best)} %, and below ${formatPercent(LIKELY, 0)} % the model hardly ever says it. `}
-        {lower > 0 && `${ofThese(lower, "makes", "make")} ${wanted} less probable, and ${unwanted} even less. `}
-      </b>
+      The best one brings it to {percent(best)} %
+      {best < LIKELY && `, and below ${formatPercent(LIKELY, 0)} % the model hardly ever says it`}.{" "}
+      {lower > 0 && `${ofThese(lower, "makes", "make")} ${wanted} less probable, and ${unwanted} even less. `}
       {costly > 0 && (
         <>
           {ofThese(costly, "is", "are")} <Term id="edit_price">costly to other text</Term>, in grey.

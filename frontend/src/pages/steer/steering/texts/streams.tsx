@@ -17,7 +17,7 @@ import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { divergingClass, SCALE_LIMIT } from "@/lib/scales/colour-scale";
 import { describeEdit, editKey } from "@/lib/edits/edits";
-import { formatPercent, formatPlural } from "@/lib/text/format";
+import { formatPlural } from "@/lib/text/format";
 import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
 import type { StateProps } from "@/pages/steer/steering/index";
@@ -210,16 +210,14 @@ function useChatEnd({ baseline, steered, status }: Generation, isChat: boolean) 
   return { ref: box, onScroll };
 }
 
-/** The verdict: the words that the edits gained and lost, how far the texts are apart, and what the edits cost elsewhere. */
-function Finding({ state: { generator, control, costs } }: StateProps) {
+/** The verdict: the words that the edits gained and lost, and how far the texts are apart. */
+function Finding({ state: { generator, control } }: StateProps) {
   const { generation } = generator;
   const effect = describeEffect(generation, control);
   if (generation.isOutdated && effect !== null)
     return <p className="finding dim">Updating. Grey text has the previous settings, until new tokens replace it.</p>;
   if (effect === null) return <p className="finding">&nbsp;</p>;
   const words = describeWords(generation, control);
-  const [price = null] = costs.prices;
-  const { done = 0, total = 0 } = costs.progress ?? {};
   return (
     <p className="finding">
       {words !== null && (
@@ -228,20 +226,6 @@ function Finding({ state: { generator, control, costs } }: StateProps) {
         </>
       )}
       <Term id="kl">{KL_HERE}</Term> {effect}
-      {costs.canMeasure && !isRunning(generation) && (
-        <>
-          ; <Term id="edit_price">side effects</Term>:{" "}
-          {price !== null ? (
-            <span title={price.ability_parts}>{price.figures}</span>
-          ) : costs.isWorking ? (
-            <span className="dim">measured {formatPercent(done / Math.max(total, 1), 0)} %</span>
-          ) : (
-            <button type="button" className="link" title={costs.hint} onClick={costs.measure}>
-              measure
-            </button>
-          )}
-        </>
-      )}
     </p>
   );
 }
