@@ -93,7 +93,7 @@ class EditEffects(Documented):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def comparison(self) -> str:
-        """What random experts reach, and the order of ``best_first``."""
+        """The reach of random experts, and the order of ``best_first``."""
         at_most = f"at most {signed(self.random_change, 2)} nats"
         random = f"{self.random_experts} random experts at these strengths: {at_most}"
         if self.random_held_out_change is None:
