@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,7 @@ from mxd.backend.queries.coactivation import MIN_EVENTS
 from mxd.backend.queries.examples import described, stored_examples
 from mxd.backend.queries.expert_table import BrowsedRun, TokenIndex
 from mxd.backend.queries.experts import known, top_tokens
-from mxd.backend.schemas.experts import Example, Matched, SearchHit, SearchResult
+from mxd.backend.schemas.experts import Example, Labelled, Matched, SearchHit, SearchResult
 from mxd.backend.schemas.routing import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.trainer.analysis.labelling.features import PRECEDING, conditions_of
 from mxd.trainer.config.analysis import FUNCTION_WORDS
@@ -238,10 +238,9 @@ def best_first(hit: SearchHit) -> tuple[float, ...]:
     """Sort key: the typed number, user labels and then clear labels that name the text, the closest words on which the
     strongest examples fire, words on which the expert fires before those elsewhere in an example. Ties: clear labels,
     then the largest share of active tokens on the matching word."""
-    is_clear = hit.label is not None or (hit.automatic is not None and hit.automatic.is_clear)
     is_users = hit.is_named and hit.label is not None
     by_name = hit.matched != "id", not is_users, not hit.is_named
-    ties = not is_clear, -hit.closeness, -(hit.token_share or 0.0), hit.layer
+    ties = hit.is_weak, -hit.closeness, -(hit.token_share or 0.0), hit.layer
     return *by_name, -round(hit.closeness, 2), hit.matched == "example", *ties
 
 
@@ -421,9 +420,10 @@ def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, li
     return firing
 
 
-def ranked(firings_of: Mapping[int, dict[str, Any]], request: PassageRequest) -> list[int]:
-    """Return the experts within the bounds, best first. By lift, the lower end of its interval counts. Experts that are
-    active once and those without a density come last: one token of a rare expert has a huge lift."""
+def ranked(firings_of: Mapping[int, dict[str, Any]], request: PassageRequest, weak: Collection[int] = ()) -> list[int]:
+    """Return the experts within the bounds, best first, and ``weak`` ones last if asked. By lift, the lower end of its
+    interval counts. Experts that are active once come later, because one token of a rare expert has a huge lift. Those
+    whose interval includes 1 and those without a density come last."""
     low, high = request.min_density, request.max_density
     best = {
         expert: found
@@ -435,7 +435,8 @@ def ranked(firings_of: Mapping[int, dict[str, Any]], request: PassageRequest) ->
     def key(expert: int) -> tuple[float, ...]:
         found = best[expert]
         by = found["lift_low" if is_lift else "mass"] or 0.0
-        return is_lift and len(found["active"]) < 2, -by, -found["mass"], expert
+        late = 0 if not is_lift else 1 if len(found["active"]) < 2 else 2 * (by <= 1)
+        return request.weak_last and expert in weak, late, -by, -found["mass"], expert
 
     return sorted(best, key=key)
 
@@ -451,17 +452,17 @@ def passage_result(
         expert: firing(pairs, num_tokens, records[expert].density if expert in records else None)
         for expert, pairs in active.items()
     }
-    best = ranked(firings_of, request)
-    labels = both_labels(session, run, best[: request.limit])
+    labels = {expert: Labelled(**both) for expert, both in both_labels(session, run, active).items()}
+    best = ranked(firings_of, request, {expert for expert, names in labels.items() if names.is_weak})
     hits = tuple(
         PassageHit(
             expert=expert,
             **firings_of[expert],
-            **labels[expert],
+            **dict(labels[expert]),
             max_activation=record.max_activation if record else None,
             top_tokens=top_tokens(record, vocabulary) if record else (),
         )
-        for expert in labels
+        for expert in best[: request.limit]
         for record in [records.get(expert)]
     )
     return PassageResult(

@@ -65,6 +65,11 @@ class Labelled(Schema):
     """User label."""
     automatic: AutomaticLabel | None
 
+    @property
+    def is_weak(self) -> bool:
+        """True if no label says what the expert fires on."""
+        return self.label is None and (self.automatic is None or not self.automatic.is_clear)
+
 
 VALUES: dict[Kind, Any] = {
     "id": int,

@@ -219,6 +219,8 @@ class PassageRequest(PromptText):
     """Lower bound on density."""
     max_density: Share = None
     """Upper bound on density."""
+    weak_last: bool = False
+    """True: experts whose label is weak, and those without one, come after the others."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     """Maximum number of experts."""
 

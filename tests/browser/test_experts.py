@@ -204,6 +204,8 @@ def test_words_a_passage_and_one_of_its_tokens_find_experts(page: Page) -> None:
     tokens = page.get_by_role("group", name="Tokens of the passage").get_by_role("button")
     tokens.filter(has_text="gust").click()
     expect(counted).to_have_text(re.compile(r"^([1-9]|1[0-6]) experts? fires? on the token"))
+    expect(main.locator(".finding")).to_contain_text(re.compile(r"^Rarest.*activation [\d.]+ on ␣gust"))
+    expect(main.get_by_role("columnheader", name="Active on")).to_have_count(0)
     page.get_by_role("button", name="Density ≤ 1 % only").click()
     expect(page).to_have_url(re.compile(r"max_density="))
     page.reload()

@@ -219,11 +219,12 @@ export interface PassageSearch {
   readonly position: number | null;
   readonly by: "mass" | "lift";
   readonly max_density: number | null;
+  readonly weak_last: boolean;
 }
 
 /** Experts that fire on a passage; disabled while the passage is empty. */
 export function passageQuery(run: string, search: PassageSearch) {
-  const ask = post("/api/runs/{run}/search/passage", { ...search, limit: 100 }, { path: { run } });
+  const ask = post("/api/runs/{run}/search/passage", { ...search, limit: 200 }, { path: { run } });
   const query = asked(["run", run, "passage", search], search.text === "" ? skipToken : ask);
   return { ...query, placeholderData: keepPreviousData };
 }

@@ -244,6 +244,10 @@ def test_results_equal_the_routing_of_the_text_and_of_a_token(live_client: TestC
     assert found["firing"] == found["matching"] == len(mass)
     assert [hit["mass"] for hit in found["hits"]] == sorted((hit["mass"] for hit in found["hits"]), reverse=True)
     assert [token["text"] for token in found["tokens"]] == [token["text"] for token in tokens]
+    label = f"/api/runs/small/experts/{found['hits'][-1]['expert']}"
+    live_client.patch(label, json={"label": "fox"}).raise_for_status()
+    assert search(live_client, weak_last=True)["hits"][0]["label"] == "fox"
+    live_client.patch(label, json={"label": None}).raise_for_status()
     at_token = search(live_client, position=2)["hits"]
     assert {hit["expert"] for hit in at_token} == {expert["expert"] for expert in tokens[2]["experts"]}
     assert all(hit["peak"] == 2 and hit["share"] == 1 for hit in at_token)
@@ -259,14 +263,16 @@ def test_filters_do_not_reduce_the_number_of_results(live_client: TestClient) ->
     assert few["matching"] == len(kept)
     found = [hit for hit in whole["hits"] if hit["lift"] is not None]
     assert all(hit["lift_low"] <= hit["lift"] <= hit["lift_high"] for hit in found)
-    lows = [hit["lift_low"] for hit in found if len(hit["active"]) > 1]
+    lows = [hit["lift_low"] for hit in found if len(hit["active"]) > 1 and hit["lift_low"] > 1]
     assert lows == sorted(lows, reverse=True)
 
 
 def test_experts_active_on_many_tokens_come_before_a_single_token_of_a_rare_one() -> None:
     single, steady = firing([(1, 1.0)], 40, 0.00001), firing([(it, 1.0) for it in range(30)], 40, 0.02)
     assert single["lift_low"] > steady["lift_high"]
-    assert ranked({1: single, 2: steady}, PassageRequest(text="a", by="lift")) == [2, 1]
+    common = firing([(0, 2.0), (1, 2.0)], 40, 0.05)
+    assert ranked({0: common, 1: single, 2: steady}, PassageRequest(text="a", by="lift"), weak={2}) == [2, 1, 0]
+    assert ranked({1: single, 2: steady}, PassageRequest(text="a", by="lift", weak_last=True), weak={2}) == [1, 2]
     assert firing([(1, 1.0)], 40, None)["lift_low"] is None
 
 

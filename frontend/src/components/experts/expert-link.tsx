@@ -8,6 +8,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { definitionHandlers, Term } from "@/components/terms/term";
 import { distinctWords } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
+import type { flagParam, UrlState } from "@/hooks/use-url-state";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
@@ -110,6 +111,16 @@ export const ItalicNote = () => (
     <i>italic</i>: a <Term id="weak_label">weak label</Term> (low accuracy, precision or recall) or none
   </>
 );
+
+/** Whether experts with a label that says what they fire on come first. */
+export function WeakLast({ params: { mixed }, setParams }: UrlState<{ readonly mixed: typeof flagParam }>) {
+  return (
+    <label className="filter">
+      <input type="checkbox" checked={!mixed} onChange={() => setParams({ mixed: !mixed })} />
+      <i {...definitionHandlers("weak_label", useQueryClient())}>Weak labels</i> last
+    </label>
+  );
+}
 
 /** In place of a label: the tokens on which the expert fires most often, marked as such. */
 export function TokenName({ tokens }: { readonly tokens: NonNullable<ExpertLabelProps["topTokens"]> }) {

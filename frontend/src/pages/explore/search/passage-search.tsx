@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 
 import { passageQuery } from "@/api/queries";
 import type { PassageHit, PassageResult, PassageToken, RunSummary } from "@/api/types";
-import { ActivationCell } from "@/components/experts/expert-link";
+import { ActivationCell, isWeak, WeakLast } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { recordsCsv } from "@/components/plots/figure";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
@@ -16,12 +16,13 @@ import { ExportMenu } from "@/components/ui/action-menu";
 import { Button } from "@/components/ui/button";
 import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { choiceParam, numberParam, textParam, type UrlState } from "@/hooks/use-url-state";
-import { formatCount, formatFixed } from "@/lib/text/format";
+import { choiceParam, flagParam, numberParam, textParam, type UrlState } from "@/hooks/use-url-state";
+import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
 import { sentencePrompt } from "@/lib/text/kwic";
-import { whitespaceName } from "@/lib/text/token-text";
+import { visibleText, whitespaceName } from "@/lib/text/token-text";
+import { FoundExpert } from "@/pages/prompt/expert-name";
 
-import { densityColumn, FoundTable } from "./found-table";
+import { densityColumn, type FoundColumn, FoundTable, useParts } from "./found-table";
 
 export const RANKINGS = ["lift", "mass"] as const;
 
@@ -40,6 +41,8 @@ export const SEARCH_PARAMS = {
   position: numberParam(null, { min: 0 }),
   by: choiceParam(RANKINGS, "lift"),
   max_density: numberParam(null, { min: 0, max: 1 }),
+  /** Whether weak labels are not ordered after the others. */
+  mixed: flagParam,
   /** Of words: the only layer to show. */
   layer: numberParam(null, { min: 0 }),
 };
@@ -83,7 +86,7 @@ function PassageTokens({ tokens, position, onChoose }: PassageTokensProps) {
             aria-label={whitespaceName(token.text) ?? undefined}
             onClick={() => onChoose(i === position ? null : i)}
           >
-            {displayText(token.text, "line", true).trimStart()}
+            {displayText(token.text, "line", true).trimStart() || visibleText(token.text)}
           </button>
         ),
       )}
@@ -91,14 +94,18 @@ function PassageTokens({ tokens, position, onChoose }: PassageTokensProps) {
   );
 }
 
+/** Number of tokens on which the ranking looks. */
+const consideredTokens = ({ active, share }: Pick<PassageHit, "active" | "share">) => Math.round(active.length / share);
+
 const liftText = (lift: number) => (lift >= 100 ? formatCount(lift) : formatFixed(lift, 1));
 
-function Lift({ hit: { lift, lift_low: low, lift_high: high } }: { readonly hit: PassageHit }) {
+/** The lift, with its interval if there are several tokens. */
+function Lift({ hit: { lift, lift_low: low, lift_high: high, ...hit } }: { readonly hit: PassageHit }) {
   if (lift === null) return "–";
   return (
     <>
       × {liftText(lift)}{" "}
-      {low !== null && high !== null && (
+      {low !== null && high !== null && consideredTokens(hit) > 1 && (
         <span className="unit">
           ({liftText(low)} to {liftText(high)})
         </span>
@@ -107,63 +114,112 @@ function Lift({ hit: { lift, lift_low: low, lift_high: high } }: { readonly hit:
   );
 }
 
+interface FindingProps {
+  readonly hit: PassageHit;
+  readonly tokens: PassageResult["tokens"];
+  readonly params: SearchProps["params"];
+}
+
+/** The first expert of the order. */
+function Finding({ hit, tokens, params: { by, mixed } }: FindingProps) {
+  const considered = consideredTokens(hit);
+  const superlative = by === "mass" ? "Strongest" : considered === 1 ? "Rarest" : "Most specific";
+  return (
+    <p className="finding">
+      {superlative}
+      {!mixed && !isWeak(hit.label, hit.automatic) && " with a label that is not weak"}:{" "}
+      <FoundExpert info={{ ...hit, top_tokens: hit.top_tokens.map(({ text }) => text) }} expert={hit.expert} />
+      {considered === 1 ? (
+        <>
+          , activation {formatFixed(hit.mass)} on <TokenChip text={tokens[hit.peak]?.text ?? ""} />
+          {hit.density !== null && `, active on ${formatShare(hit.density)} % of the indexed tokens`}.
+        </>
+      ) : (
+        <>
+          , active on {hit.active.length} of {formatCount(considered)} tokens
+          {hit.lift !== null && (
+            <>
+              , <Lift hit={hit} /> its usual rate
+            </>
+          )}
+          .
+        </>
+      )}
+    </p>
+  );
+}
+
+/** How the experts are ordered, and what the order does not show. */
+const CAVEATS = {
+  lift: "Order: lower end of the lift’s interval; experts that are active on one token come later, those whose interval includes 1 last. It counts tokens as independent, but those of one passage depend on each other, so it is too narrow. It is not corrected for many experts: the order is a shortlist, not a test.",
+  one: "Order: rarest first. On one token, the lift is 1 / density. The order is a shortlist, not a test.",
+  mass: "Order: sum of the activations on the passage. Experts that are active on most tokens of any text come first. Limit the density to leave them out.",
+} as const;
+
 interface PassageHitsProps {
   readonly result: PassageResult;
   readonly by: SearchProps["params"]["by"];
-  /** The only considered token, if one is chosen. */
-  readonly position: number | null;
 }
 
 /** Table of the experts that fire on a passage. */
-function PassageHits({ result, by, position }: PassageHitsProps) {
-  const considered = position === null ? result.tokens.filter(({ start }) => !start).length : 1;
+function PassageHits({ result, by }: PassageHitsProps) {
+  const [rows, more] = useParts(result.hits);
+  const [considered = 0] = result.hits.map(consideredTokens);
+  const isOne = considered === 1;
   const largest = Math.max(...result.hits.map((hit) => hit.mass), 0);
+  const columns: readonly FoundColumn<PassageHit>[] = [
+    {
+      key: "lift",
+      name: (
+        <>
+          <Term id="lift">Lift</Term>{" "}
+          <span className="unit">
+            {isOne ? "1 / density" : by === "lift" ? "by the interval’s lower end" : "95 % interval"}
+          </span>
+        </>
+      ),
+      isNumber: true,
+      isSorted: by === "lift",
+      cell: (hit) => <Lift hit={hit} />,
+    },
+    {
+      key: "peak",
+      name: "Peak token",
+      from: "tablet",
+      cell: (hit) => <TokenChip text={result.tokens[hit.peak]?.text ?? ""} />,
+    },
+    {
+      key: "mass",
+      name: isOne ? "Activation" : <Term id="summed_activation">Summed act.</Term>,
+      isNumber: true,
+      isSorted: by === "mass",
+      from: "tablet",
+      cell: (hit) => <ActivationCell value={hit.mass} largest={largest} />,
+    },
+    {
+      key: "active",
+      name: "Active on",
+      isNumber: true,
+      from: "laptop",
+      cell: (hit) => (
+        <>
+          {hit.active.length} <span className="unit">of {formatCount(considered)}</span>
+        </>
+      ),
+    },
+    densityColumn(({ density }) => density),
+  ];
   return (
-    <FoundTable
-      label="Matching experts"
-      rows={result.hits}
-      found={(hit) => ({ ...hit, topTokens: hit.top_tokens })}
-      columns={[
-        {
-          key: "lift",
-          name: (
-            <>
-              <Term id="lift">Lift</Term>{" "}
-              <span className="unit">{by === "lift" ? "by the interval’s lower end" : "95 % interval"}</span>
-            </>
-          ),
-          isNumber: true,
-          isSorted: by === "lift",
-          cell: (hit) => <Lift hit={hit} />,
-        },
-        {
-          key: "peak",
-          name: "Peak token",
-          from: "tablet",
-          cell: (hit) => <TokenChip text={result.tokens[hit.peak]?.text ?? ""} />,
-        },
-        {
-          key: "mass",
-          name: <Term id="summed_activation">Summed act.</Term>,
-          isNumber: true,
-          isSorted: by === "mass",
-          from: "tablet",
-          cell: (hit) => <ActivationCell value={hit.mass} largest={largest} />,
-        },
-        {
-          key: "active",
-          name: "Active on",
-          isNumber: true,
-          from: "laptop",
-          cell: (hit) => (
-            <>
-              {hit.active.length} <span className="unit">of {formatCount(considered)}</span>
-            </>
-          ),
-        },
-        densityColumn((hit: PassageHit) => hit.density),
-      ]}
-    />
+    <>
+      <FoundTable
+        label="Matching experts"
+        rows={rows}
+        found={(hit) => ({ ...hit, topTokens: hit.top_tokens })}
+        columns={columns.filter(({ key }) => !isOne || (key !== "peak" && key !== "active"))}
+      />
+      {more}
+      <p className="ink2">{isOne && by === "lift" ? CAVEATS.one : CAVEATS[by]}</p>
+    </>
   );
 }
 
@@ -206,6 +262,7 @@ function ResultBar({ run, result, params, setParams }: ResultBarProps) {
       >
         Density ≤ 1 % only
       </Button>
+      <WeakLast params={params} setParams={setParams} />
       <span className={result === undefined ? "count dim" : "count"} role="status">
         {result === undefined ? "Searching…" : countText(result, params)}
       </span>
@@ -228,18 +285,12 @@ function ResultBar({ run, result, params, setParams }: ResultBarProps) {
   );
 }
 
-/** How the experts are ordered, and what the order does not show. */
-const CAVEATS = {
-  lift: "Order: lower end of the lift’s interval; experts that are active on one token come last. It counts tokens as independent, but those of one passage depend on each other, so it is too narrow. It is not corrected for many experts: the order is a shortlist, not a test.",
-  mass: "Order: sum of the activations on the passage. Experts that are active on most tokens of any text come first. Limit the density to leave them out.",
-} as const;
-
 export function PassageSearch({ run, params, setParams }: SearchProps) {
   const search = (text: string) => setParams({ text, position: null });
   const draft = usePromptDraft(params.text, search, DEBOUNCE_MS);
-  const { text, position, by, max_density } = params;
+  const { text, position, by, max_density, mixed } = params;
   const { data, error, isFetching, isPlaceholderData, refetch } = useQuery(
-    passageQuery(run.name, { text, position, by, max_density }),
+    passageQuery(run.name, { text, position, by, max_density, weak_last: !mixed }),
   );
   return (
     <div className="stack search-page" aria-busy={isFetching}>
@@ -273,12 +324,12 @@ export function PassageSearch({ run, params, setParams }: SearchProps) {
             onChoose={(chosen) => setParams({ position: chosen }, "push")}
           />
           <ResultBar run={run} result={isPlaceholderData ? undefined : data} params={params} setParams={setParams} />
-          {data.hits.length === 0 ? (
+          {data.hits[0] === undefined ? (
             <EmptyState title="No matching experts" />
           ) : (
             <>
-              <p className="ink2">{CAVEATS[by]}</p>
-              <PassageHits result={data} by={by} position={isPlaceholderData ? null : position} />
+              <Finding hit={data.hits[0]} tokens={data.tokens} params={params} />
+              <PassageHits result={data} by={by} />
             </>
           )}
         </>

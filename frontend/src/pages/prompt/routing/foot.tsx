@@ -1,10 +1,10 @@
 /** Of Tokens and Layers: the predictions with the layers, what the layers cost, and which experts are shown. */
 
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 
 import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RunRouting } from "@/api/types";
-import { definitionHandlers, Term } from "@/components/terms/term";
+import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { formatCount } from "@/lib/text/format";
@@ -48,16 +48,6 @@ export function MoreRows({ hidden, setParams }: Pick<RoutingState, "setParams"> 
     <Button size="small" onClick={() => setParams(({ rows }) => ({ rows: rows + MORE_ROWS }))}>
       {formatCount(hidden)} more experts
     </Button>
-  );
-}
-
-/** Whether experts with a label that says what they fire on come first. */
-export function WeakLast({ params: { mixed }, setParams }: RoutingState) {
-  return (
-    <label className="filter">
-      <input type="checkbox" checked={!mixed} onChange={() => setParams({ mixed: !mixed })} />
-      <i {...definitionHandlers("weak_label", useQueryClient())}>Weak labels</i> last
-    </label>
   );
 }
 

@@ -3,7 +3,7 @@
 import { useCallback, useMemo, useState } from "react";
 
 import type { RoutedToken, RoutingResponse, RunSummary } from "@/api/types";
-import { ItalicNote } from "@/components/experts/expert-link";
+import { ItalicNote, WeakLast } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { toCsv } from "@/components/plots/figure";
 import { effectiveK } from "@/components/runs/k-slider";
@@ -18,7 +18,7 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { formatCount, formatFixed } from "@/lib/text/format";
 import { FoundExpert, isContent, trustOf } from "@/pages/prompt/expert-name";
 
-import { Filters, MoreRows, ReplacedKl, usePredictions, WeakLast } from "./foot";
+import { Filters, MoreRows, ReplacedKl, usePredictions } from "./foot";
 import { HeatMap } from "./heat-map/heat-map";
 import {
   cellDigits,

@@ -5,6 +5,7 @@ import "./difference.css";
 import { Fragment, useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
+import { WeakLast } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { effectiveK } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
@@ -15,7 +16,7 @@ import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control"
 import { axisLimit, divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import { FoundExpert } from "@/pages/prompt/expert-name";
-import { MoreRows, WeakLast } from "@/pages/prompt/routing/foot";
+import { MoreRows } from "@/pages/prompt/routing/foot";
 import { RowHead } from "@/pages/prompt/routing/heat-map/heat-map";
 import { columnText, isBreak } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
