@@ -131,9 +131,6 @@ export function editKey({ expert, run }: Pick<Edit, "expert" | "run">): string {
 /** Strength at which an edit of this mode has no effect, or the smallest one. */
 export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, ablate: 1 };
 
-export const isNeutral = ({ mode, strength }: Edit): boolean =>
-  (mode === "scale" || mode === "add") && strength === NEUTRAL_STRENGTH[mode];
-
 /** Initial strength per mode. At one unit of p99, most experts hardly change a text; at two, KL is four times as large. */
 export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 2, set: 2, ablate: 1 };
 

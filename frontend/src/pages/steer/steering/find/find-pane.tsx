@@ -224,7 +224,8 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
     return <LoadingState label="Searching; the language model is loaded on first use" rows={3} />;
   const texts = { wanted: quoted(request.wanted), unwanted: quoted(request.unwanted) };
   const rows = experts.map((expert, i): Row => {
-    const { edit, run: own = edit.run ?? run } = { edit: expert.edit };
+    const { edit } = expert;
+    const own = edit.run ?? run;
     return {
       ...{ ...expert, run: own, measured: effects.data?.effects[i] },
       ...{ rank: effects.data?.best_first.indexOf(i) ?? i, texts: effects.data?.held_out.length ?? 0 },
