@@ -260,9 +260,6 @@ BASELINES = {"neurons": "neurons", "random gate": "random gate"}
 """Subjects of the benchmark that are no run, by the beginning of their names."""
 
 
-TIED = "tied: the 95 % interval contains zero"
-
-
 class Verdict(NamedTuple):
     """The answers to all questions."""
 
@@ -288,9 +285,8 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
     runs = {other.name for other in others}
     baselines = [name for name in titles if name.startswith(tuple(f"{start} of " for start in BASELINES))]
     neighbours = [name for name in titles if name not in baselines]
-    corner = f"{method_title(own.method)} minus …; {TIED}"
 
-    def table(key: str, title: str, names: Sequence[str]) -> Table:
+    def table(key: str, other: str, names: Sequence[str]) -> Table:
         answered = {it: found for it, found in answers.items() if not found.keys().isdisjoint(names)}
         heads = tuple(
             Head(
@@ -313,12 +309,13 @@ def verdict_of(session: Session, compared: Sequence[Compared], benchmark: Benchm
             )
             for question, found in answered.items()
         )
+        title, corner = f"{own.name} minus each {other}", f"{method_title(own.method)} minus the {other}"
         return Table(key=key, title=title, corner=corner, columns=heads, rows=rows, axis=None)
 
     return Verdict(
         _of_losses(own.name, answers[NEXT_TOKEN_LOSS], titles),
-        table("questions", f"{own.name} minus each neighbour", neighbours) if neighbours else None,
-        table("baselines", f"{own.name} minus each baseline", baselines) if baselines else None,
+        table("questions", "other run", neighbours) if neighbours else None,
+        table("baselines", "baseline", baselines) if baselines else None,
         missing,
     )
 

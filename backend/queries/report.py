@@ -58,11 +58,12 @@ from mxd.trainer.utils.display import listed
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""
 
+TIED = "Tied: the 95 % interval of the difference contains zero, the dashed line."
 COUNTED = (
-    "One seed per run: the intervals do not cover training seeds. Loss, KL divergence and the errors depend on one "
-    "another, so the counts are no independent votes. Metrics that "
-    "say nearly the same as one of these rows, such as top-1 agreement, are only under Faithfulness. Normalised MSE "
-    "averages relative errors over tokens, so it need not agree with variance explained."
+    f"{TIED} One seed per run: the intervals do not cover training seeds. Loss, KL divergence and the errors depend on "
+    "one another, so the counts are no independent votes. Metrics that say nearly the same as one of these rows, such "
+    "as top-1 agreement, are only under Faithfulness. Normalised MSE averages relative errors over tokens, so it need "
+    "not agree with variance explained."
 )
 
 
@@ -95,11 +96,11 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
         ),
         commands=() if is_evaluated else (evaluate_command(run),),
     )
-    baselines = (
-        [Section(key="baselines", title="Probes beside baselines", tables=(verdict.baselines,))]
-        if verdict.baselines
-        else []
-    )
+    baselines = []
+    if verdict.baselines:
+        notes = () if verdict.table else (TIED,)
+        title = "Probes beside baselines"
+        baselines = [Section(key="baselines", title=title, tables=(verdict.baselines,), notes=notes)]
     if not compared:
         return questions, *baselines
     mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
@@ -113,7 +114,7 @@ def _not_compared(compared: Sequence[Compared], missing: Sequence[str]) -> tuple
     if len(compared) < 2:
         return ()
     runs, what = listed([one.run.name for one in compared]), listed([*missing, "side effects of steering"])
-    return (f"Not compared, as no two of {runs} have comparable measurements: {what}.",)
+    return (f"Not compared (no two of {runs} have comparable measurements): {what}.",)
 
 
 def _sentence(run: RunRecord, compared: Sequence[Compared], verdict: str) -> str:

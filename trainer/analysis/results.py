@@ -195,12 +195,16 @@ class EditPrice(Documented):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def figures(self) -> str:
-        """KL divergence and ability relative to random experts, with two standard errors."""
+        """KL divergence and ability relative to random experts, with two standard errors. Without a paired
+        interval, the change of ability by the edits and by random experts."""
         relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
         interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
-        error = None if self.difference_error is None else f" ± {200 * self.difference_error:.1f}"
-        sample = f" on {self.items} items" if error is None else ""
-        points = f"{signed(-100 * self._lost, 1)}{error or ''} points against random{sample}"
+        if self.difference_error is None:
+            before = self.original_ability.all
+            own, random = (signed(100 * (each.all - before), 1) for each in (self.ability, self.random_ability))
+            points = f"{own} ± {200 * self.ability_error:.1f} points, random {random}"
+        else:
+            points = f"{signed(-100 * self._lost, 1)} ± {200 * self.difference_error:.1f} points against random"
         kl = f"KL {self._times_random} ± {interval:.1f} × random"
         # Lines break between both only.
         return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in (kl, f"ability {points}"))

@@ -18,9 +18,10 @@ const STEPS = [1, 2, 5, 10];
 /** Room between the intervals and the ends of their axis, as a share of their range. */
 const PADDING = 0.08;
 
-/** Round ends with room around all intervals; of a single value or of shares near zero, from zero. */
-export function axisOf(cells: Cells): Axis {
-  const ends = cells.flatMap((cell) => (cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : []));
+/** Round ends with room around all intervals and `more`; of a single value or of shares near zero, from zero. */
+export function axisOf(cells: Cells, ...more: readonly number[]): Axis {
+  const all = cells.flatMap((cell) => (cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : []));
+  const ends = [...all, ...more];
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
   const range = high - low || Math.abs(high) || 1;
   const start = cells.length === 1 ? Math.min(0, low) : low - PADDING * range;
@@ -244,7 +245,10 @@ function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }
                   {row.cells.map((cell, i) => (
                     <td key={columns[i]?.key} data-label={isSingle ? undefined : columns[i]?.title}>
                       {cell?.outcome != null && (
-                        <span className={`outcome ${cell.outcome}`}>{OUTCOMES[cell.outcome]}</span>
+                        <>
+                          <span className={`outcome ${cell.outcome}`}>{OUTCOMES[cell.outcome]}</span>
+                          <Dot cell={cell} axis={axisOf(row.cells, 0)} reference={0} />
+                        </>
                       )}
                       <span className="num">{cell?.text ?? "–"}</span>{" "}
                       {cell !== null && (

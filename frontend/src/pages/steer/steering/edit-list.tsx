@@ -93,8 +93,10 @@ function Price({ price }: { readonly price: EditPrice }) {
         ))}
       </dl>
       <details>
-        <summary>{price.figures}</summary>
-        <p>{price.ability_parts}</p>
+        <summary>Against random experts and by kind of item</summary>
+        <p>
+          {price.figures}. {price.ability_parts}
+        </p>
       </details>
     </div>
   );
