@@ -98,9 +98,8 @@ def verdict_sections(session: Session, run: RunRecord, data: Path) -> tuple[Sect
     )
     baselines = []
     if verdict.baselines:
-        notes = () if verdict.table else (TIED,)
-        title = "Probes beside baselines"
-        baselines = [Section(key="baselines", title=title, tables=(verdict.baselines,), notes=notes)]
+        title, unexplained = "Probes beside baselines", () if verdict.table else (TIED,)
+        baselines = [Section(key="baselines", title=title, tables=(verdict.baselines,), notes=unexplained)]
     if not compared:
         return questions, *baselines
     mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
