@@ -120,6 +120,20 @@ export interface Raiser {
 /** By run: its experts on a token by the size of their effects, and their joint effect. */
 export type Raisers = ReadonlyMap<string, { readonly joint: number; readonly experts: readonly Raiser[] }>;
 
+/** The layers, with the experts on a token by their effects where these are measured, after the chosen expert. */
+export const byEffect = (
+  layers: readonly TraceLayer[],
+  raisers: Raisers,
+  position: number,
+  chosen: TracedCell | null,
+) =>
+  layers.map((layer): TraceLayer => {
+    const experts = raisers.get(layer.run)?.experts ?? layer.tokens.get(position) ?? [];
+    const isChosen = ({ row }: TracedExpert) => chosen?.run === layer.run && chosen.expert === row.expert;
+    const first = experts.toSorted((a, b) => Number(isChosen(b)) - Number(isChosen(a)));
+    return { ...layer, tokens: new Map([...layer.tokens, [position, first]]) };
+  });
+
 /** For example `7.6 %`, of the cell's activation. */
 export const percentOf = (share: number) =>
   `${formatFixed(100 * Math.abs(share), Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;

@@ -18,7 +18,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/tray-context";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { formatFixed, formatPlural, formatShare } from "@/lib/text/format";
-import { ExpertName, FoundExpert, trustOf } from "@/pages/prompt/expert-name";
+import { ExpertName, FoundExpert } from "@/pages/prompt/expert-name";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { ReplacedKl, usePredictions } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
@@ -26,6 +26,7 @@ import { NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
   ablationsOf,
+  byEffect,
   cellKey,
   controlsOf,
   percentOf,
@@ -62,21 +63,29 @@ function effectsQuery({ text, layers }: Traced, groups: Groups, more: Partial<Ci
   );
 }
 
-/** The chosen cell, and the later cells that it feeds, beside other experts of its token. */
-function useFeeds(traced: Traced, chosen: TracedCell | null) {
-  const cells = useMemo(() => readCells(traced.layers), [traced]);
+/** The cells, the chosen one, and the later ones that it feeds, beside other experts of its token. */
+function useFeeds(traced: Traced, raisers: Raisers, position: number, chosen: TracedCell | null) {
+  const isKnown = raisers.size === traced.layers.length;
+  const layers = useMemo(
+    () => byEffect(traced.layers, isKnown ? raisers : new Map(), position, chosen),
+    [traced, isKnown, raisers, position, chosen],
+  );
+  const cells = useMemo(() => readCells(layers), [layers]);
   const cell =
     cells.find((one) => chosen !== null && cellKey(one) === cellKey(chosen) && one.expert === chosen.expert) ?? null;
   const controls = cell === null ? [] : controlsOf(traced.routings, cell);
   const { data, error } = useQuery(
-    effectsQuery(traced, cell === null ? [] : [[cell]], { read: cells.map(nodeOf), controls: controls.map(nodeOf) }),
+    effectsQuery(traced, cell === null || !isKnown ? [] : [[cell]], {
+      read: cells.map(nodeOf),
+      controls: controls.map(nodeOf),
+    }),
   );
   const effect = data?.[0];
   const fed = useMemo(() => {
     if (cell === null) return [];
     return effect && strongestFed(cells, cell, effect);
   }, [cells, cell, effect]);
-  return { cell, fed, numOthers: controls.length, error };
+  return { layers, cell, fed, numOthers: controls.length, error };
 }
 
 /** Effects of each layer's experts on a token; without the layers that are not measured yet, the last one first. */
@@ -187,52 +196,45 @@ function NextPanel({ column: { position, token }, layers, raisers, chosen, predi
 /** The smallest effect on a logit that the finding calls one. */
 const MIN_EFFECT = 0.1;
 
-/** The experts that raise and lower a logit most, by at least that. */
-const endsOf = (all: readonly Raiser[]) =>
-  [all.find(({ effect }) => effect >= MIN_EFFECT), all.findLast(({ effect }) => effect <= -MIN_EFFECT)].filter(
-    (end) => end !== undefined,
-  );
+const effectsOf = (raisers: Raisers) =>
+  [...raisers.values()].flatMap(({ experts }) => experts).toSorted((a, b) => b.effect - a.effect);
 
-const Ends = ({ ends }: { readonly ends: readonly Raiser[] }) =>
-  ends.map(({ layer, row, effect }, i) => (
-    <Fragment key={effect}>
-      {i > 0 && " and "}
-      <FoundExpert info={row.info} expert={row.expert}>
-        layer {layer.layer}
-      </FoundExpert>{" "}
-      <Signed value={effect} />
-    </Fragment>
-  ));
-
-/** The next token's probabilities, and which experts raise and lower its logit most: of those with a clear label, of all. */
+/** The next token's probabilities, and which experts raise and lower its logit most. */
 function Raised({ column: { position, token }, layers, raisers, predicted }: RaisedProps) {
   const next = predicted?.[position]?.predictions[0];
   if (next === undefined || raisers.size < layers.length) return "Measuring which experts change the next token…";
-  const all = [...raisers.values()].flatMap(({ experts }) => experts).toSorted((a, b) => b.effect - a.effect);
-  const [named, ends] = [endsOf(all.filter(({ row }) => trustOf(row.info) > 0)), endsOf(all)];
-  const isNamed = ends.every((end) => named.includes(end));
-  const sizes = all.map(({ effect }) => Math.abs(effect)).toSorted((a, b) => a - b);
-  const median = formatFixed(sizes[Math.floor(sizes.length / 2)] ?? 0);
+  const all = effectsOf(raisers);
+  const ends = [all.find(({ effect }) => effect >= MIN_EFFECT), all.findLast(({ effect }) => effect <= -MIN_EFFECT)];
   return (
     <>
       <span className="block">
         Next token <TokenChip text={next.text} />: <b>{formatShare(next.original, 1)} %</b>, with{" "}
         {formatPlural(layers.length, "layer")} spliced in <b>{formatShare(next.replaced, 1)} %</b>.
       </span>
-      {ends.length > 0 && "Largest effects on its logit "}
-      {!isNamed && named.length > 0 && (
+      {ends.every((end) => end === undefined) && (
         <>
-          with a label that is not weak: <Ends ends={named} />;{" "}
+          None of the {formatPlural(all.length, "expert")} on <TokenChip text={token.text} /> changes its logit by{" "}
+          {MIN_EFFECT} or more by itself
         </>
       )}
-      {ends.length > 0 ? "of all" : "None of the"} {formatPlural(all.length, "expert")} on{" "}
-      <TokenChip text={token.text} />
-      {ends.length === 0 && ` changes its logit by ${MIN_EFFECT} or more by itself.`}
-      {ends.length > 0 && (
-        <>
-          : <Ends ends={ends} />. Half are below {Number(median) === 0 ? "0.01" : median}.
-        </>
-      )}
+      {ends
+        .filter((end) => end !== undefined)
+        .map(({ layer, row, effect }, i) => (
+          <Fragment key={effect}>
+            {i > 0 ? (
+              "; against it: "
+            ) : (
+              <>
+                Most {effect > 0 ? "for" : "against"} its logit on <TokenChip text={token.text} />:{" "}
+              </>
+            )}
+            <FoundExpert info={row.info} expert={row.expert}>
+              layer {layer.layer}
+            </FoundExpert>{" "}
+            <Signed value={effect} />
+          </Fragment>
+        ))}
+      .
     </>
   );
 }
@@ -284,13 +286,23 @@ function useChosen({ params: { lock, of }, setParams }: RoutingState) {
   return { chosen, onChoose };
 }
 
-/** What the marks mean, and how exact the layers are. */
-function Notes({ layers, columns, predicted }: Pick<RaisedProps & FeedingProps, "layers" | "columns" | "predicted">) {
+/** What the marks mean, the size of most effects, and how exact the layers are. */
+function Notes({ columns, layers, raisers, predicted }: Omit<RaisedProps, "column"> & Pick<FeedingProps, "columns">) {
   const { runs } = useCurrentRun();
   const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
+  const sizes = effectsOf(raisers)
+    .map(({ effect }) => Math.abs(effect))
+    .toSorted((a, b) => a - b);
+  const median = formatFixed(sizes[Math.floor(sizes.length / 2)] ?? 0);
   return (
     <p className="dim">
       Press a cell for what it changes.{" "}
+      {raisers.size === layers.length && sizes.length > 0 && (
+        <>
+          Half of the {formatPlural(sizes.length, "effect")} on the next token are below{" "}
+          {Number(median) === 0 ? "0.01" : median}.{" "}
+        </>
+      )}
       {shown.some((run, i) => shown.slice(0, i).some((other) => haveSameStart(run, other))) &&
         "Equal numbers: initialised at the same token. "}
       <ReplacedKl subject={`${layers.length} layers spliced in`} layers={layers.length} {...{ columns, predicted }} />
@@ -312,7 +324,6 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
     () => ({ text: params.prompt, routings, layers: traceLayers(routings, runs, columns, params.density) }),
     [params.prompt, routings, runs, columns, params.density],
   );
-  const { layers } = traced;
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
   const predicted = usePredictions(routings, prompt);
   const { lock } = params;
@@ -320,8 +331,9 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const column = columns.find(({ position }) => position === lock?.position) ?? columns.at(-1);
   const current = column?.position ?? 0;
   const { raisers, error } = useRaisers(traced, current);
-  useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
-  const found = useFeeds(traced, chosen);
+  useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, traced.layers) }));
+  const found = useFeeds(traced, raisers, current, chosen);
+  const { layers } = found;
   if (column === undefined) return null;
   const failure = found.error ?? error;
   const shown = { column, layers, raisers, predicted };
@@ -335,12 +347,14 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         </p>
         <div className="row wrap pane-h dim">
           <span>
-            Cell: expert with the largest <Term id="traced_order">share × rarity</Term>, its activation and number;{" "}
-            <ItalicNote />
+            Cell: expert with the largest <Term id="traced_order">share × rarity</Term>, its activation and number
           </span>
           <RampLegend kind="sequential" low="Activation" high="largest of the layer" />
           <span>
-            Upper edge: <Term id="next_effect">effect on the next token</Term>
+            In the chosen column: the largest <Term id="next_effect">effect on the next token</Term>, on the upper edge
+          </span>
+          <span>
+            <ItalicNote />
           </span>
         </div>
         <TraceTable
@@ -351,7 +365,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           fed={found.fed?.filter(({ isClear }) => isClear)}
         />
         <div className="heat-foot">
-          <Notes layers={layers} columns={columns} predicted={predicted} />
+          <Notes {...shown} columns={columns} />
         </div>
       </section>
       <NextPanel {...shown} chosen={chosen} isLocked={lock !== null} />
