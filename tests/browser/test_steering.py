@@ -244,13 +244,21 @@ def test_a_second_turn_continues_two_chats_without_showing_the_template(chats: P
     assert sorted(histories) == [(0, original.strip()), (1, steered.strip()), (1, steered.strip())]
 
 
-def test_the_code_of_a_chat_waits_for_its_text(chats: Page) -> None:
+def test_the_code_of_a_chat_waits_for_its_text_and_other_pages_keep_its_messages(chats: Page) -> None:
     code = chats.get_by_role("region", name="Use this in code")
     with holding(chats, "**/api/runs/*/routing", _continue_turns_as_text):
         chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
         expect(pane(chats, "Steered").get_by_role("listitem")).to_have_count(1)
         expect(code).to_have_count(0)
     expect(code).to_contain_text("The little girl")
+    places, prompt = (chats.get_by_role("navigation", name="Places"), chats.get_by_role("textbox", name="Prompt"))
+    places.get_by_role("link", name="Prompt").click()
+    expect(prompt).to_have_value("<|im_start|>user The little girl")
+    places.get_by_role("link", name="Steer").click()
+    expect(pane(chats, "Steered").get_by_role("listitem")).to_have_text(["user: The little girl"])
+    chats.get_by_role("button", name="New chat").click()
+    chats.get_by_role("link", name="Strength", exact=True).click()
+    expect(prompt).to_have_value("")
 
 
 def test_an_early_message_waits_for_the_answers_and_the_sweep_offers_the_plain_text(chats: Page) -> None:
@@ -266,7 +274,7 @@ def test_an_early_message_waits_for_the_answers_and_the_sweep_offers_the_plain_t
     expect(message).to_have_value("")
     chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
     chats.get_by_role("link", name="Strength", exact=True).click()
-    expect(chats.get_by_text("in the chat, with its chat template")).to_contain_text("The little girl")
+    expect(chats.get_by_text("with the chat template")).to_contain_text("The little girl")
     chats.get_by_role("button", name="Use as plain text").click()
     expect(chats.get_by_role("textbox", name="Prompt", exact=True)).to_have_value("The little girl")
     expect(chats).not_to_have_url(re.compile("turns="))

@@ -17,15 +17,20 @@ export function createListeners(): Listeners {
 }
 
 const PROMPT_KEY = "mxd-prompt";
+const CHAT_KEY = "mxd-chat";
 const promptListeners = createListeners();
 let prompt = sessionStorage.getItem(PROMPT_KEY) ?? "";
 
 export const lastPrompt = (): string => prompt;
 
-export function rememberPrompt(text: string): void {
+/** The URL parameter of the chat whose text is the last prompt; empty without one. */
+export const lastChat = (): string => sessionStorage.getItem(CHAT_KEY) ?? "";
+
+export function rememberPrompt(text: string, chat = ""): void {
   if (text === prompt) return;
   prompt = text;
   sessionStorage.setItem(PROMPT_KEY, text);
+  sessionStorage.setItem(CHAT_KEY, chat);
   promptListeners.notify();
 }
 

@@ -6,7 +6,7 @@ import { useLocation } from "react-router";
 import { turnsParam } from "@/components/prompt/turns-param";
 import { type PageName, usePageLinks } from "@/components/runs/page-links";
 import type { IconName } from "@/components/ui/icon";
-import { lastPrompt, rememberPrompt, subscribePrompt } from "@/lib/browser/stores";
+import { lastChat, lastPrompt, rememberPrompt, subscribePrompt } from "@/lib/browser/stores";
 import { lastMessage } from "@/lib/text/kwic";
 
 export interface View {
@@ -80,10 +80,9 @@ export function useRememberPrompt(): void {
 }
 
 /** Parameters that a view leaves to the others of its place: with them, its address would lead to another view. */
-const LEFT_OUT: readonly Readonly<Partial<Record<PageName, readonly string[]>>>[] = [
-  { routing: ["layers"], layers: [], texts: ["layers"], circuits: [] },
-  { steering: ["turns"], chat: [], strength: [], sessions: [] },
-];
+type LeftOut = Readonly<Partial<Record<PageName, readonly string[]>>>;
+const STEER: LeftOut = { steering: ["turns"], chat: [], strength: [], sessions: [] };
+const LEFT_OUT: readonly LeftOut[] = [{ routing: ["layers"], layers: [], texts: ["layers"], circuits: [] }, STEER];
 
 export const hasPrompt = (page: string) => page !== "sessions" && LEFT_OUT.some((views) => Object.hasOwn(views, page));
 
@@ -93,14 +92,17 @@ export function usePromptedLink(): (page: PageName) => string {
   const { pathname, search } = useLocation();
   const prompt = useSyncExternalStore(subscribePrompt, lastPrompt);
   return (page) => {
-    const carried = prompt !== "" && hasPrompt(page) ? { prompt } : {};
+    const chat = lastChat();
+    const last = chat !== "" && Object.hasOwn(STEER, page) ? { turns: chat } : { prompt };
+    const carried = prompt !== "" && hasPrompt(page) ? last : {};
     const place = LEFT_OUT.find((views) => page in views && pathname.slice(1) in views);
     if (place === undefined) return links.page(page, carried);
     const params = new URLSearchParams(search);
-    const chat = lastMessage(turnsParam.read(params.get("turns")));
+    const message = lastMessage(turnsParam.read(params.get("turns")));
     for (const name of place[page] ?? []) params.delete(name);
-    // A chat is remembered as one text with its template. Its own address has the turns, and a text its last message.
-    if (chat === "") return links.page(page, { ...Object.fromEntries(params), ...carried });
-    return links.page(page, { ...Object.fromEntries(params), ...(params.has("turns") ? {} : { prompt: chat }) });
+    if (message === "" && page !== "chat") params.delete("turns");
+    // The address of a chat has the turns, and that of a text its last message.
+    const own = params.has("turns") ? {} : { prompt: message };
+    return links.page(page, { ...Object.fromEntries(params), ...(message === "" ? carried : own) });
   };
 }

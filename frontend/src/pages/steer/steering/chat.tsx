@@ -11,6 +11,7 @@ import { type ChatTurn, isUnknownChat, originalTurns, steeredTurns } from "@/com
 import { Button } from "@/components/ui/button";
 import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { rememberPrompt } from "@/lib/browser/stores";
 import { markdownParts } from "@/lib/text/markdown";
 import { lastMessage } from "@/lib/text/kwic";
 
@@ -81,6 +82,7 @@ function ChatInput({ state: { generator, params, send, setParams } }: StateProps
   }, [isGenerating]);
   const startAgain = () => {
     generator.clear();
+    rememberPrompt("");
     setParams({ turns: NO_MESSAGE, prompt: "", ...NO_SELECTION }, "push");
   };
   return (

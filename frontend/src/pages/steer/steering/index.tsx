@@ -12,7 +12,7 @@ import { usePromptedLink } from "@/components/layout/navigation/pages";
 import { useShare } from "@/components/layout/share";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { usePromptDraft } from "@/components/prompt/prompt-box";
-import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
+import { haveDiverged, originalTurns, turnsParam } from "@/components/prompt/turns-param";
 import { WithRun } from "@/components/runs/current-run";
 import { sessionUrl } from "@/components/runs/page-links";
 import { effectiveK } from "@/components/runs/k-slider";
@@ -100,8 +100,8 @@ function usePromptText({ prompt, turns }: SteeringParams, routed: RoutingRespons
   const tokens = routed?.tokens.filter((token) => !token.start) ?? [];
   const text = isChat ? tokens.map((token) => token.text).join("") : prompt;
   useEffect(() => {
-    if (isChat && text !== "") rememberPrompt(text);
-  }, [isChat, text]);
+    if (isChat && text !== "") rememberPrompt(text, turnsParam.write(turns) ?? "");
+  }, [isChat, text, turns]);
   return text;
 }
 

@@ -89,6 +89,7 @@ function Length({ run, text, k }: { readonly run: string; readonly text: string;
 export function PromptHead({ state, action, onSubmit, onStop }: PromptHeadProps) {
   const { run, params, setParams, draft, choose } = state;
   const message = lastMessage(params.turns);
+  const before = params.turns.findLastIndex(({ role }) => role === "user");
   const [isOpen, setOpen] = useState(false);
   const hasExample = state.edits.length > 0;
   const isFinding = isOpen || params.wanted + params.unwanted !== "";
@@ -119,7 +120,8 @@ export function PromptHead({ state, action, onSubmit, onStop }: PromptHeadProps)
       ) : (
         <section className="prompt-row">
           <p className="chat-prompt">
-            The reply to <b>“{toOneLine(message, true)}”</b> in the chat, with its chat template.
+            The reply to the user’s <b>“{toOneLine(message, true)}”</b>
+            {before > 0 && `, after ${formatPlural(before, "earlier turn")}`}, with the chat template.
           </p>
           <div className="row prompt-actions">
             <Button onClick={() => choose(message)}>Use as plain text</Button>

@@ -57,7 +57,6 @@ interface StreamPaneProps extends StateProps {
   readonly badge?: ReactNode;
   /** The turns of a chat before the text. Its replies are Markdown. */
   readonly history?: ReactNode;
-  readonly children?: ReactNode;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
   readonly hovered: Hovered | null;
   readonly onHover: (hovered: Hovered | null) => void;
@@ -176,7 +175,6 @@ function StreamPane(props: StreamPaneProps) {
               </div>
             ))}
           </div>
-          {props.children}
         </>
       )}
     </section>
@@ -259,9 +257,12 @@ function RandomReply(props: StreamPaneProps & { readonly control: Control }) {
   const { badge, control } = props;
   const [continuation = NO_TOKENS] = control.generation.steered.continuations;
   return (
-    <details className="random-reply">
-      <summary className="row wrap">
-        The random expert’s reply to the steered history {badge}
+    <details
+      className="random-reply"
+      onToggle={({ currentTarget: own }) => own.open && own.scrollIntoView({ block: "nearest" })}
+    >
+      <summary className="row">
+        <span>The random expert’s reply to the steered history</span> {badge}
         <span className="dim num">{describeProgress(control.generation, "steered")}</span>
       </summary>
       <ContinuationText {...props} sample={0} continuation={continuation} />
@@ -309,10 +310,9 @@ export function Streams({ state, prompt, history }: StreamsProps) {
                   {edits.length === 0 ? "no edits" : formatPlural(edits.length, "edit")}
                 </span>
               }
-            >
-              {controlProps && history && <RandomReply {...controlProps} history={history("steered")} />}
-            </StreamPane>
+            />
             {controlProps && !history && <StreamPane {...controlProps} />}
+            {controlProps && history && <RandomReply {...controlProps} history={history("steered")} />}
             {onControl !== null && (
               <p className="no-control dim">
                 The random expert’s {history ? "reply" : "text"} is not stored with this session.{" "}
