@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { Link, useLocation } from "react-router";
 
-import { showcaseQuery } from "@/api/queries";
+import { sessionsQuery } from "@/api/queries";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { type PageName, pageLinks, useComparedLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
@@ -66,21 +66,22 @@ const STEPS: readonly Step[] = [
 ];
 
 /**
- * Addresses of the steps, from 1; that after the last one is Home. The tray of the one that steers gets the experts that Home
- * shows. `run` is that of the tour, which the last step leaves for one with a comparison.
+ * Addresses of the steps, from 1; that after the last one is Home. The one that steers opens a saved text of the run whose
+ * edits are not costly, if there is one. `run` is that of the tour, which the last step leaves for one with a comparison.
  */
 export function useTourUrl(isBegun = false, run?: string): (step: number) => string {
   const compared = useComparedLinks();
   const { name: current } = useCurrentRun();
   const name = run ?? current;
-  const session = useQuery({ ...showcaseQuery, enabled: isBegun }).data?.showcase?.session;
-  const shown = session?.run === name ? session.edits : [];
-  const edits = shown.map(({ expert, mode, strength = 1 }) => `${expert}:${mode}:${strength}`).join(",");
+  const { data: saved } = useQuery({ ...sessionsQuery(name ?? ""), enabled: isBegun && name !== null });
+  const shown = saved?.sessions.find(({ is_chat: isChat, price }) => !isChat && price?.is_costly === false);
+  const edits = shown?.edits.map(({ expert, mode, strength = 1 }) => `${expert}:${mode}:${strength}`);
+  const steered = edits && { prompt: shown?.prompt ?? "", edits: edits.join(",") };
   return (step) => {
     const { page, lock } = STEPS[step - 1] ?? { page: "home" };
     const links = page === "evaluate" ? compared : pageLinks(name);
     const prompt = { ...(hasPrompt(page) && { prompt: EXAMPLE_PROMPT, ...(lock !== undefined && { lock }) }) };
-    const url = links.page(page, { ...prompt, ...(page === "steering" && edits !== "" && { edits }) });
+    const url = links.page(page, { ...prompt, ...(page === "steering" && steered) });
     return step > STEPS.length ? url : `${url}#tour-${step}${page === "evaluate" && name !== null ? `-${name}` : ""}`;
   };
 }
@@ -96,8 +97,10 @@ function useMark(selector: string | undefined, page: string) {
       if (found === marked) return;
       marked?.removeAttribute("data-toured");
       found?.setAttribute("data-toured", "");
-      const { top = 0 } = found?.getBoundingClientRect() ?? {};
-      if (top < 0 || top > 0.7 * innerHeight) found?.scrollIntoView({ block: "center" });
+      const { top = 0, height = 0 } = found?.getBoundingClientRect() ?? {};
+      // Of what does not fit above the tour, its beginning.
+      const block = height > 0.6 * innerHeight ? "start" : "center";
+      if (top < 0 || top > 0.7 * innerHeight) found?.scrollIntoView({ block });
       marked = found;
     };
     mark();
