@@ -21,6 +21,8 @@ interface PromptRowProps {
   readonly isReady?: boolean;
   /** Name of the button that submits. */
   readonly action: string;
+  /** Whether it was submitted, so that the next step is another one. */
+  readonly isDone?: boolean;
   readonly onSubmit: () => void;
   readonly onExample: (example: Example) => void;
   /** Stops what was submitted, while it runs. */
@@ -45,7 +47,16 @@ function UnreadEdits() {
 }
 
 export function PromptRow(props: PromptRowProps) {
-  const { run, draft, placeholder = "Type or paste a text", action, onSubmit, onExample, onStop = null } = props;
+  const {
+    run,
+    draft,
+    placeholder = "Type or paste a text",
+    action,
+    isDone,
+    onSubmit,
+    onExample,
+    onStop = null,
+  } = props;
   useShortcut("release", () => onStop?.(), onStop !== null);
   return (
     <section className="prompt-row">
@@ -54,7 +65,11 @@ export function PromptRow(props: PromptRowProps) {
         {props.children}
         {run.indexed_tokens !== null && <FromExample run={run.name} onChoose={onExample} />}
         {onStop === null ? (
-          <Button variant="primary" disabled={!(props.isReady ?? draft.text !== "")} onClick={onSubmit}>
+          <Button
+            variant={isDone ? "plain" : "primary"}
+            disabled={!(props.isReady ?? draft.text !== "")}
+            onClick={onSubmit}
+          >
             {action}
             <kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
           </Button>

@@ -66,6 +66,8 @@ export function ExampleLink({ state: { run, draft }, view, action }: ExampleLink
 interface PromptHeadProps extends StateProps {
   /** Name of the button that submits. */
   readonly action: string;
+  /** Whether it was submitted, so that the next step is another one. */
+  readonly isDone?: boolean;
   readonly onSubmit: () => void;
   /** Stops what was submitted, while it runs. */
   readonly onStop: (() => void) | null;
@@ -86,7 +88,7 @@ function Length({ run, text, k }: { readonly run: string; readonly text: string;
   );
 }
 
-export function PromptHead({ state, action, onSubmit, onStop }: PromptHeadProps) {
+export function PromptHead({ state, action, isDone, onSubmit, onStop }: PromptHeadProps) {
   const { run, params, setParams, draft, choose } = state;
   const message = lastMessage(params.turns);
   const before = params.turns.findLastIndex(({ role }) => role === "user");
@@ -104,6 +106,7 @@ export function PromptHead({ state, action, onSubmit, onStop }: PromptHeadProps)
             placeholder={hasExample ? STEER_PROMPT : "Type a prompt to continue"}
             isReady={hasExample || draft.text !== ""}
             action={action}
+            isDone={isDone === true && draft.text === params.prompt}
             onSubmit={hasExample && draft.text === "" ? () => choose(STEER_PROMPT) : onSubmit}
             onExample={(example) => choose(continuationPrompt(example))}
             onStop={onStop}
@@ -126,7 +129,7 @@ export function PromptHead({ state, action, onSubmit, onStop }: PromptHeadProps)
           <div className="row prompt-actions">
             <Button onClick={() => choose(message)}>Use as plain text</Button>
             <Button
-              variant={onStop === null ? "primary" : "plain"}
+              variant={onStop === null && !isDone ? "primary" : "plain"}
               {...(onStop !== null && { icon: "stop" })}
               onClick={onStop ?? onSubmit}
             >

@@ -295,10 +295,7 @@ function verdictOf(
   if (suggested !== null && price?.is_costly === true)
     return [`${suggested} is the smallest clear and fluent strength, but costly`, price.verdict];
   if (suggested !== null)
-    return [
-      `Use ${suggested}${result === null ? " so far" : ""}`,
-      "The smallest strength with fluent texts and a clear difference in promoted tokens.",
-    ];
+    return [`Use ${suggested}, the smallest clear and fluent strength${result === null ? " so far" : ""}`, ""];
   if (result !== null) return ["No strength suits", result.verdict];
   return [isEarly(progress ?? {}) ? "" : "None of the strengths stands out so far", ""];
 }
@@ -385,7 +382,7 @@ function Reason({ reason, row, price, costs, ...props }: ReasonProps) {
   const { result, plan, setPlan } = props.sweep;
   return (
     <div className="sweep-reason">
-      <p>{reason}</p>
+      {reason !== "" && <p>{reason}</p>}
       {row !== undefined && <Facts row={row} price={price} />}
       {result !== null && (
         <div className="row wrap">
@@ -452,7 +449,7 @@ function SweepResult({ state, sweep, edit }: SweepResultProps) {
         )}
         <Reason {...swept} {...{ reason, row, price, costs }} />
       </div>
-      <p className="dim">Dot: steered. Band: not clearly above the random expert.</p>
+      <p className="dim">Dot: steered, filled if clearly above the random expert. Band: not clearly above it.</p>
       <SweepTable
         {...{ rows, priceAt, suggested }}
         current={edit.strength}
@@ -477,6 +474,7 @@ export function StrengthView({ state }: StateProps) {
       <PromptHead
         state={state}
         action="Measure"
+        isDone={sweep.result !== null}
         onSubmit={draft.text === params.prompt ? sweep.measure : draft.commit}
         onStop={sweep.status === "working" ? sweep.stop : null}
       />
