@@ -325,10 +325,9 @@ class Controls(Documented):
         )
         rise, fall = (sorted(others)[needed - 1] if others else 0.0 for _, *others in sizes)
         only, also = ("" if enough else "only " for enough in (exceeded, fall_exceeded))
-        sides = [side for side, enough in (("rises", exceeded), ("falls", fall_exceeded)) if enough]
-        verdict = (
-            f"{'only ' * (len(sides) == 1)}{listed(sides)} larger than random" if sides else "no larger than random"
-        )
+        sides = [side for side, enough in (("rise", exceeded), ("fall", fall_exceeded)) if enough]
+        above = f"{'only ' * (len(sides) == 1)}largest {listed(sides)}"
+        verdict = f"{above} above random" if sides else "largest changes not above random"
         sentence = (
             f"On {examples} of its strongest examples, the largest rise ({signed(rises[0])}) exceeds that of "
             f"{only}{weaker} of {len(experts)} random experts, the largest fall ({signed(falls[0])}) that of "
@@ -346,7 +345,7 @@ def supported_words(changes: Mapping[str, Sequence[float]], exceeded: bool) -> s
         return None
     fewest = min(weaker for weaker, _, is_supported in tests.values() if is_supported)
     others = len(next(iter(changes.values()))) - 1
-    own = "" if exceeded else ", but no more than other words rise with them"
+    own = "" if exceeded else ", but its largest rise is not above random"
     return f"{listed(words)} rise{'s' * (len(words) == 1)} more than with {fewest} of {others} random experts{own}"
 
 

@@ -180,7 +180,7 @@ def test_words_of_a_label_are_compared_with_random_experts(world: World) -> None
     changes = {"a": [1.0, *[0.5] * 20], "b": [1.0, *[0.5] * 19, 2.0], "c": [1.0, *[2.0] * 20]}
     rising = "“a” and “b” rise more than with 19 of 20 random experts"
     assert supported_words(changes, True) == rising
-    assert supported_words(changes, False) == f"{rising}, but no more than other words rise with them"
+    assert supported_words(changes, False) == f"{rising}, but its largest rise is not above random"
 
 
 @pytest.mark.parametrize(("weaker", "exceeded"), [(20, True), (19, True), (18, False), (0, False)])
@@ -188,6 +188,7 @@ def test_an_expert_exceeds_chance_if_it_is_stronger_than_19_of_20(weaker: int, e
     rises = [1.0, *[0.5] * weaker, *[2.0] * (20 - weaker)]
     compared = Controls.compare(rises, [-3.0, *[-0.5] * 20], range(20), 4)
     assert (compared.weaker, compared.needed, compared.exceeded) == (weaker, 19, exceeded)
+    assert compared.verdict == ("largest rise and fall above random" if exceeded else "only largest fall above random")
     assert (compared.rise, compared.fall, compared.fall_exceeded) == (0.5 if exceeded else 2.0, -0.5, True)
     assert compared.sentence == (
         f"On 4 of its strongest examples, the largest rise (+1.00) exceeds that of {'' if exceeded else 'only '}"

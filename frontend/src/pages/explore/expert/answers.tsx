@@ -167,11 +167,17 @@ export const describeSample = (
     ? `direct effect on ${computed ? `${computed.examples} of ` : ""}its strongest examples`
     : `measured: mean over ${formatCount(measured.examples)} examples of all strengths`;
 
+interface RandomKeyProps extends Controls {
+  readonly factors: readonly string[];
+  /** Where they were compared, if the tokens were measured elsewhere. */
+  readonly on: string;
+}
+
 /** The mark on the bars, relative to the longest of each side. */
-const RandomKey = ({ needed, experts, sentence, factors }: Controls & { readonly factors: readonly string[] }) => (
+const RandomKey = ({ needed, experts, sentence, factors, on }: RandomKeyProps) => (
   <span title={sentence}>
     <u aria-hidden="true" /> {needed} of {experts.length} random experts: at most {factors[0]} its largest rise and{" "}
-    {factors[1]} its largest fall
+    {factors[1]} its largest fall{on}
   </span>
 );
 
@@ -241,12 +247,16 @@ export function Writes({ run, detail }: { readonly run: string; readonly detail:
       <p className="row wrap writes-foot dim">
         {ablation === null && <Measure key={expert} run={run} expert={expert} />}
         <span>{describeSample(ablation, writes)}</span>
-        {isGrey && <span>Grey: no larger than with random experts.</span>}
+        {isGrey && <span>Grey: not above random.</span>}
         {sides[0]?.isMeaningful === true && (
           <Continuations run={run} expert={expert} promoted={writes?.promoted ?? []} />
         )}
         {controls !== undefined && controls.needed > 0 && (
-          <RandomKey {...controls} factors={sides.map(({ factor }) => `${formatFixed(factor, 1)} ×`)} />
+          <RandomKey
+            {...controls}
+            factors={sides.map(({ factor }) => `${formatFixed(factor, 1)} ×`)}
+            on={ablation === null ? "" : `, on ${computed.direct?.examples} of its strongest examples`}
+          />
         )}
       </p>
     </section>

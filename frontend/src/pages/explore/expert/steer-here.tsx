@@ -80,9 +80,9 @@ function SteeredText({ title, note, variant, generation, isBusy, steeringUrl }: 
               <>
                 <Term id="kl">KL</Term> {formatFixed(kl, 2)}
                 {figures !== null && (
-                  <span className="wide-only">
+                  <>
                     , <Term id="perplexity_ratio">perplexity</Term> × {formatFixed(figures.perplexity_ratio, 1)}
-                  </span>
+                  </>
                 )}
               </>
             )}
@@ -163,8 +163,8 @@ function Conclusion({ texts, control, rows }: Shown) {
   const words = changedWords(strongest, 1).filter((word) => largestGain(strongest, word) > largestGain(random));
   return (
     <>
-      At +{STRONGEST}: mean KL {own} nats{control !== null && `, ${noise} with the random expert`} (texts of at most{" "}
-      {MAX_TOKENS} tokens).
+      On this prompt at +{STRONGEST}: mean KL {own} nats{control !== null && `, ${noise} with the random expert`} (texts
+      of at most {MAX_TOKENS} tokens).
       {words.length > 0 && ` Words that gained most, more than any of the random expert’s: “${words.join("”, “")}”.`}
     </>
   );
