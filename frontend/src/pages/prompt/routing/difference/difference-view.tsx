@@ -284,13 +284,15 @@ export function DifferenceView(props: DifferenceViewProps) {
           differ, by <Term id="difference_score">{aligned ? "largest difference" : "change"} × rarity</Term>
         </p>
         <span className="grow" />
-        <WeakLast params={params} setParams={setParams} />
-        <SegmentedControl
-          label="Comparison"
-          value={aligned ? "aligned" : "apart"}
-          onChange={(next) => setParams({ align: next })}
-          segments={segmentsOf({ aligned: "Aligned tokens", apart: "Whole texts" })}
-        />
+        <div className="row">
+          <WeakLast params={params} setParams={setParams} />
+          <SegmentedControl
+            label="Comparison"
+            value={aligned ? "aligned" : "apart"}
+            onChange={(next) => setParams({ align: next })}
+            segments={segmentsOf({ aligned: "Aligned tokens", apart: "Whole texts" })}
+          />
+        </div>
       </div>
       <DifferenceTable pairs={aligned} rows={shown} isMixed={params.mixed} {...{ all, end }} />
       <div className="row wrap heat-foot">
