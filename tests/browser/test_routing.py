@@ -54,7 +54,7 @@ def test_a_typed_prompt_draws_the_map_which_pointing_previews_and_keys_walk(rout
     assert sums == sorted(sums, reverse=True)
     assert sums[0] > 0
     expect(panel(routing).get_by_role("heading", name="Next token")).to_be_visible()
-    finding = re.compile(r"^Strongest.*\(\d+\) on .*, activation \d.*least exact after .*: KL \d")
+    finding = re.compile(r"^On .*\(\d+\) fires at \d.*, with the largest score.*least exact after .*: KL \d")
     expect(routing.get_by_text(finding)).to_be_visible()
     hover(token(routing, "girl"))
     tip = routing.get_by_role("tooltip")

@@ -76,9 +76,10 @@ function Finding({ predicted, columns, rows }: FindingProps) {
     <p className="finding">
       {best !== undefined && at !== undefined && (
         <>
-          Strongest{named.length > 0 && " with a label that is not weak"}
-          {onContent !== undefined && " on a content word"}: <FoundExpert info={best.info} expert={best.expert} /> on{" "}
-          <TokenChip text={at.token.text} />, activation {formatFixed(best.largest, 1)}.{" "}
+          On <TokenChip text={at.token.text} />, <FoundExpert info={best.info} expert={best.expert} /> fires at{" "}
+          <b>{formatFixed(best.largest, 1)}</b>, with the largest score
+          {onContent !== undefined && " on a content word"}
+          {named.length > 0 && " among labels that are not weak"}.{" "}
         </>
       )}
       {changed !== undefined && (

@@ -165,16 +165,18 @@ function TokenExperts({ run: { name: run }, response: { experts }, text, column,
   const shown = isExpanded ? active : active.slice(0, Math.max(MAX_EXPERTS, lockedIndex + 1));
   return (
     <>
-      <p className="dim">
+      {lock !== null && (
+        <p className="dim">
+          → <Term id="direct_logit_effect">promotes</Term> here, nats, not compared with random experts
+        </p>
+      )}
+      <p className="token-heads dim">
         <b>
           <Term id="specificity">Score</Term> ↓
         </b>
-        , <Term id="activation">activation</Term>, <Term id="output_norm">output share</Term>
-        {lock !== null && (
-          <>
-            , → <Term id="direct_logit_effect">promotes</Term> here, nats, not compared with random experts
-          </>
-        )}
+        <Term id="activation">Activation</Term>
+        <Term id="output_norm">Share</Term>
+        <span className="num">Expert</span>
       </p>
       <ul className="token-experts">
         {shown.map((routed) => (
