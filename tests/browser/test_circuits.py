@@ -45,9 +45,7 @@ def test_every_expert_has_effects_and_examples_and_its_activation_is_explained(p
     assert told is not None
     named = rf"\({told[1]}(, (weak|no) label)?, layer \d, on "  # as the finding names it
     expect(panel(page).get_by_role("heading", name=re.compile(named))).to_be_visible()
-    claim = re.compile(
-        r"^Verdict: These 20 experts .* add to the logit of ␣.*: alone they .* without them .* remains\."
-    )
+    claim = re.compile(r"^These 20 experts .* add to the logit of ␣.*: alone they .* without them .* remains\.")
     expect(page.get_by_role("status").filter(has_text=claim)).to_be_visible()
     expect(page.locator(".circuit-verdict")).to_contain_text(re.compile(r"sufficient, .*necessary\."))
     expect(checks(page).get_by_role("term").first).to_be_hidden()

@@ -171,7 +171,7 @@ interface FindingProps extends Parts {
   readonly checking: { readonly key: QueryKey; readonly error: Error | null; readonly isFetching: boolean };
 }
 
-/** The finding: the experts that support and oppose the target most, and what they do together. */
+/** The finding: what the experts do together, and which support and oppose the target most. */
 function Finding({ response, check, checking }: FindingProps) {
   const { graph } = response;
   const id = graph.target.kind === "token" ? (graph.target.token ?? graph.candidates[0]?.id) : null;
@@ -179,22 +179,11 @@ function Finding({ response, check, checking }: FindingProps) {
   const name = token === undefined ? `the ${graph.label}` : <TokenChip text={token.text} />;
   return (
     <div className="circuit-finding">
-      <p className="finding">
-        {check === null ? "Predicted" : "Measured"}:{" "}
-        {strongest(graph, check).map(({ index, change }, i) => (
-          <Fragment key={index}>
-            {i > 0 && "; "}
-            <FoundNode response={response} index={index} /> {change < 0 ? "supports" : "opposes"}{" "}
-            {i === 0 ? name : "it"} most, by <b>{formatFixed(Math.abs(change))}</b>
-          </Fragment>
-        ))}
-        .
-      </p>
       <div className="circuit-verdict" data-level={check?.verdict.level}>
         <div role="status" aria-busy={checking.isFetching}>
           {check !== null ? (
-            <p>
-              <Term id="circuit_verdict">Verdict</Term>: <b>{check.verdict.headline}</b>
+            <p className="finding">
+              <b>{check.verdict.headline}</b>
             </p>
           ) : checking.isFetching ? (
             <>
@@ -205,6 +194,17 @@ function Finding({ response, check, checking }: FindingProps) {
             (checking.error?.message ?? "Stopped: all effects are predictions. Trace again to measure them.")
           )}
         </div>
+        <p className="circuit-strongest">
+          {check === null ? "Predicted" : "Measured"}:{" "}
+          {strongest(graph, check).map(({ index, change }, i) => (
+            <Fragment key={index}>
+              {i > 0 && "; "}
+              <FoundNode response={response} index={index} /> {change < 0 ? "supports" : "opposes"}{" "}
+              {i === 0 ? name : "it"} most, by {formatFixed(Math.abs(change))}
+            </Fragment>
+          ))}
+          .
+        </p>
         {check !== null && <Checks verdict={check.verdict} />}
       </div>
     </div>
@@ -215,7 +215,9 @@ function Finding({ response, check, checking }: FindingProps) {
 const Checks = ({ verdict }: { readonly verdict: CircuitVerdict }) => (
   <details className="circuit-checks">
     <summary>How this is measured</summary>
-    <p className="dim">{verdict.sentence}</p>
+    <p className="dim">
+      <Term id="circuit_verdict">Verdict</Term>: {verdict.sentence}
+    </p>
     <dl>
       {verdict.figures.map(([name, value, note]) => (
         <div key={name}>
