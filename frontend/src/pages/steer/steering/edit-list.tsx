@@ -94,9 +94,8 @@ function Price({ price }: { readonly price: EditPrice }) {
       </dl>
       <details>
         <summary>Against random experts and by kind of item</summary>
-        <p>
-          {price.figures}. {price.ability_parts}
-        </p>
+        <p>{price.figures}.</p>
+        <p>{price.ability_parts}</p>
       </details>
     </div>
   );

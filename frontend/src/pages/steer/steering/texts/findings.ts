@@ -24,7 +24,8 @@ function describePerplexity({ perplexity_ratio: ratio, perplexity_error: error }
 }
 
 /** Which divergence it is: that of side effects is on other texts. */
-export const KL_HERE = "KL on this text";
+export const klHere = ({ steered }: Generation) =>
+  `KL on ${steered.continuations.length > 1 ? "these texts" : "this text"}`;
 
 /** How far the steered texts are from the baseline, beside the control, and how fluent they are; null without texts. */
 export function describeEffect(generation: Generation, control: Control | null): string | null {
@@ -32,7 +33,7 @@ export function describeEffect(generation: Generation, control: Control | null):
   const kl = figures?.kl ?? meanKl(steered);
   if (kl === null) return null;
   const other = control === null || control.generation.isOutdated ? null : control.generation.figures;
-  const parts = [`${formatFixed(kl, 2)}${interval(figures?.kl_error)}`];
+  const parts = [`${formatFixed(kl, 2)}${interval(figures?.kl_error)} nats`];
   if (other !== null) parts.push(`random expert ${formatFixed(other.kl, 2)}${interval(other.kl_error)}`);
   if (other !== null && kl <= other.kl) parts.push("no more than the random expert");
   else if (control !== null && figures?.is_small === true) parts.push("a small effect");
@@ -48,7 +49,7 @@ export function findings(generation: Generation, control: Control | null, price:
   const numbered = (generation.figures?.flaws ?? []).map((flaw, i) => flaw && `Steered text ${i + 1}: ${flaw}`);
   return [
     words === null ? "" : `${words.gained} gained${words.lost}.`,
-    effect === null ? "" : `${KL_HERE} ${effect}.`,
+    effect === null ? "" : `${klHere(generation)} ${effect}.`,
     ...numbered,
     price === null ? "" : `Side effects: ${price.figures}. ${price.verdict}`,
   ].filter((sentence) => sentence !== "");

@@ -23,7 +23,7 @@ import { markBoundaries } from "@/lib/text/token-text";
 import type { StateProps } from "@/pages/steer/steering/index";
 import type { SteeringLock, SteeringState } from "@/pages/steer/steering/steering-params";
 
-import { describeEffect, describeWords, KL_HERE } from "./findings";
+import { describeEffect, describeWords, klHere } from "./findings";
 import {
   type Continuation,
   continuationText,
@@ -223,7 +223,7 @@ function Finding({ state: { generator, control } }: StateProps) {
           <b>{words.gained}</b> gained{words.lost};{" "}
         </>
       )}
-      <Term id="kl">{KL_HERE}</Term> {effect}
+      <Term id="kl">{klHere(generation)}</Term> {effect}
     </p>
   );
 }
