@@ -65,17 +65,17 @@ function effectsQuery({ text, layers }: Traced, groups: Groups, more: Partial<Ci
 
 /** The cells, the chosen one, and the later ones that it feeds, beside other experts of its token. */
 function useFeeds(traced: Traced, raisers: Raisers, position: number, chosen: TracedCell | null) {
-  const isKnown = raisers.size === traced.layers.length;
-  const layers = useMemo(
-    () => byEffect(traced.layers, isKnown ? raisers : new Map(), position, chosen),
-    [traced, isKnown, raisers, position, chosen],
-  );
+  const layers = useMemo(() => {
+    // In the order of the effects while these are told.
+    const isTold = chosen === null && raisers.size === traced.layers.length;
+    return byEffect(traced.layers, isTold ? raisers : new Map(), position, chosen);
+  }, [traced, raisers, position, chosen]);
   const cells = useMemo(() => readCells(layers), [layers]);
   const cell =
     cells.find((one) => chosen !== null && cellKey(one) === cellKey(chosen) && one.expert === chosen.expert) ?? null;
   const controls = cell === null ? [] : controlsOf(traced.routings, cell);
   const { data, error } = useQuery(
-    effectsQuery(traced, cell === null || !isKnown ? [] : [[cell]], {
+    effectsQuery(traced, cell === null ? [] : [[cell]], {
       read: cells.map(nodeOf),
       controls: controls.map(nodeOf),
     }),
@@ -351,7 +351,9 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           </span>
           <RampLegend kind="sequential" low="Activation" high="largest of the layer" />
           <span>
-            In the chosen column: the largest <Term id="next_effect">effect on the next token</Term>, on the upper edge
+            {found.cell === null ? "In the chosen column: the largest" : "Upper edge:"}{" "}
+            <Term id="next_effect">effect on the next token</Term>
+            {found.cell === null && ", on the upper edge"}
           </span>
           <span>
             <ItalicNote />
