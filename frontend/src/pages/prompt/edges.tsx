@@ -18,9 +18,13 @@ export interface Edge {
 const WIDTH = { min: 0.8, more: 3.2 } as const;
 /** Between the ends of edges at a box, at most, and from the corners. */
 const PORT = { most: 22, edge: 12 } as const;
-/** Between an edge and the boxes that it passes: edges have lanes, so that each can be followed through a gap. */
+/** Between an edge and the boxes that it passes, at least. */
 const CLEAR = 3;
-const LANES = { count: 4, width: 2.7 } as const;
+const LANES = 4;
+
+/** Between an edge and one of the boxes beside a gap: edges have lanes, so that each can be followed through a wide gap. */
+export const clearOf = (index: number, gap: number) =>
+  CLEAR + (Math.max(0, gap - 2 * CLEAR) * (index % LANES)) / (LANES - 1);
 
 /** Place of an element inside an ancestor; unlike that of its client rectangle, not scaled in a presentation. */
 function placeOf(element: HTMLElement, inside: Element) {
@@ -70,8 +74,8 @@ function curve(x: number, y: number, endX: number, endY: number, boxes: readonly
   return `${curve(x, y, gap, bottom, boxes, clear)}V${top}${curve(gap, top, endX, endY, boxes, clear)}`;
 }
 
-/** From the top of a lower box to the bottom of a higher one. */
-export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
+/** From the top of a lower box to the bottom of a higher one. `gap`: pixels between the boxes of a line. */
+export function Edges({ edges, gap }: { readonly edges: readonly Edge[]; readonly gap: number }) {
   const svg = useRef<SVGSVGElement>(null);
   const [places, setPlaces] = useState<Places>(new Map());
   useLayoutEffect(() => {
@@ -96,7 +100,7 @@ export function Edges({ edges }: { readonly edges: readonly Edge[] }) {
         const width = WIDTH.min + WIDTH.more * Math.sqrt(size);
         const head = Math.min(4 + 1.7 * width, 0.6 * Math.abs(start.top - end.bottom));
         const tail = end.bottom + head;
-        const clear = CLEAR + LANES.width * (index % LANES.count);
+        const clear = clearOf(index, gap);
         return (
           <g key={`${from}-${to}`} className={`${isUp ? "up" : "down"}${isNear ? " near" : ""}`}>
             <path

@@ -76,6 +76,8 @@ function Node({ response, check, selected, index, largest, isFaded }: NodeProps)
   );
 }
 
+/** As in the style sheet. */
+const GAP = 14;
 const LABEL = "Circuit; use the arrow keys to move between nodes";
 
 /** The edges to draw, and the nodes on the path through one. */
@@ -134,7 +136,7 @@ export function Graph(props: GraphProps) {
         data-path={hovered !== null || undefined}
         {...nodeEvents(props)}
       >
-        <Edges edges={edges} />
+        <Edges edges={edges} gap={GAP} />
         <table role="presentation">
           <tbody>
             <tr className="ctokens">

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { RunRouting } from "@/api/types";
+import { clearOf } from "@/pages/prompt/edges";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import {
@@ -110,4 +111,9 @@ test("a change is compared with that of other experts of the token", () => {
   const controls = controlsOf([EARLY, LATE], { run: "late", position: 1, expert: 2 });
   expect(controls.map(({ expert }) => expert)).toEqual([9, 1, 3]);
   expect(controlsOf([EARLY], { run: "early", position: 1, expert: 4 })).toEqual([]);
+});
+
+test("a curve of every lane passes between two columns", () => {
+  expect([0, 1, 2, 3].map((lane) => clearOf(lane, CELL.gap))).toEqual([3, 3, 3, 3]);
+  expect([0, 1, 2, 3].map((lane) => Math.round(clearOf(lane, 14)))).toEqual([3, 6, 8, 11]);
 });

@@ -252,7 +252,7 @@ export function TraceTable(props: TraceTableProps) {
             ))}
           </tbody>
         </table>
-        <Edges edges={edges} />
+        <Edges edges={edges} gap={CELL.gap} />
       </div>
     </ScrollBox>
   );
