@@ -6,7 +6,7 @@ import { Link } from "react-router";
 
 import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
 import type { RunSummary, ShowcaseText, SteeringRequest, Variant } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
+import { ExpertLabel, isWeak } from "@/components/experts/expert-link";
 import { NotIndexed } from "@/components/layout/missing";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
@@ -66,10 +66,14 @@ function ExpertCard({ run, expert }: { readonly run: string; readonly expert: nu
   const { row } = data;
   return (
     <section className="stack hero-expert" aria-label={`Expert ${expert}`}>
-      <Link to={pageLinks(run).expert(expert)}>
-        <span className="mono">{expert}</span>{" "}
-        <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens.map(({ text }) => text)} />
-      </Link>
+      <div className="row wrap">
+        <Link to={pageLinks(run).expert(expert)}>
+          <span className="mono">{expert}</span>{" "}
+          <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens.map(({ text }) => text)} />
+        </Link>
+        {row.label !== null && <span className="dim">user label, not tested</span>}
+        {isWeak(row.label, row.automatic) && <Term id="weak_label">weak label</Term>}
+      </div>
       {top.examples.map((example) => (
         <p key={example.rank}>
           <ShadedText example={example} before={BEFORE} after={AFTER} largest={row.max_activation} />
@@ -110,19 +114,19 @@ function Why({ run, expert }: { readonly run: string; readonly expert: number })
   const { data } = useQuery(expertQuery(run, expert));
   return (
     <p className="hero-why">
-      <b>Why experts and not features?</b> A transcoder feature writes one fixed direction (
-      <Term id="input_dependence">input dependence</Term> 0&nbsp;%); each expert of an <Term id="mxd">MxD</Term> is a{" "}
+      <b>Why experts and not features?</b> A transcoder feature writes one fixed direction; each expert of an{" "}
+      <Term id="mxd">MxD</Term> is a{" "}
       <a className="link" href={PAPER_URL}>
         linear map of its own
       </a>
-      , so what it writes can depend on the token
+      , so what it writes can depend on the token.{" "}
       {data?.ablation != null && (
         <>
-          {" "}
-          (expert {expert}: {formatPercent(data.ablation.input_dependence, 0)}&nbsp;%)
+          Of the output of expert {expert}, {formatPercent(1 - data.ablation.input_dependence, 0)}&nbsp;% is in one
+          direction (<Term id="input_dependence">input dependence</Term>{" "}
+          {formatPercent(data.ablation.input_dependence, 0)}&nbsp;%).{" "}
         </>
       )}
-      .{" "}
       <Link className="link" to={compared.page("evaluate")}>
         What that costs, and where a transcoder is better.
       </Link>
@@ -264,7 +268,7 @@ function Price({ at, stored }: Record<"at" | "stored", ShowcaseText | undefined>
       {stored?.perplexity_ratio != null && (
         <span className={stored.is_fluent ? "dim" : "bad"}>
           <Term id="perplexity_ratio">Perplexity</Term> of this text ×&nbsp;{formatFixed(stored.perplexity_ratio, 1)}
-          {!stored.is_fluent && ", above the limit of fluent texts"}
+          {!stored.is_fluent && ", above the limit"}
         </span>
       )}
     </p>
@@ -306,14 +310,19 @@ function HeroTexts(props: HeroTextsProps) {
   );
 }
 
-/** The colours, and the run of the text, to which the menu may be set. */
-function HeroLegend({ run, children }: { readonly run: string; readonly children: ReactNode }) {
+/** The colours, pages that continue the texts, and the run of the text, to which the menu may be set. */
+function HeroLegend({ run, texts }: { readonly run: string; readonly texts: Readonly<Record<string, string>> }) {
   const { name } = useCurrentRun();
   return (
     <div className="row wrap hero-legend ink2">
       <RampLegend kind="diverging" low="Less likely" high="more likely" />
       <span className="grow" />
-      {children}
+      <LinkButton size="small" to={pageLinks(run).page("steering", texts)}>
+        Open in Steer
+      </LinkButton>
+      <LinkButton size="small" to={pageLinks(run).page("strength", texts)}>
+        Strength sweep
+      </LinkButton>
       <span>
         Run <span className="mono">{run}</span>
         {name !== run && (
@@ -375,14 +384,7 @@ function Hero(props: HeroProps) {
           {props.texts.length > 0 && <Price at={at} stored={texts.stored} />}
         </div>
         <HeroTexts {...texts} />
-        <HeroLegend run={run.name}>
-          <LinkButton
-            size="small"
-            to={pageLinks(run.name).page("steering", { prompt: texts.prompt, edits: formatEdits(shownEdits) })}
-          >
-            Open in Steer
-          </LinkButton>
-        </HeroLegend>
+        <HeroLegend run={run.name} texts={{ prompt: texts.prompt, edits: formatEdits(shownEdits) }} />
         {edits[0] !== undefined && <Why run={run.name} expert={edits[0].expert} />}
       </div>
     </section>
