@@ -66,9 +66,9 @@ function effectsQuery({ text, layers }: Traced, groups: Groups, more: Partial<Ci
 /** The cells, the chosen one, and the later ones that it feeds, beside other experts of its token. */
 function useFeeds(traced: Traced, raisers: Raisers, position: number, chosen: TracedCell | null) {
   const layers = useMemo(() => {
-    // In the order of the effects while these are told.
-    const isTold = chosen === null && raisers.size === traced.layers.length;
-    return byEffect(traced.layers, isTold ? raisers : new Map(), position, chosen);
+    // In the order of the effects while the headline is about them.
+    const isByEffect = chosen === null && raisers.size === traced.layers.length;
+    return byEffect(traced.layers, isByEffect ? raisers : new Map(), position, chosen);
   }, [traced, raisers, position, chosen]);
   const cells = useMemo(() => readCells(layers), [layers]);
   const cell =
