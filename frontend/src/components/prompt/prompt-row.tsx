@@ -47,16 +47,8 @@ function UnreadEdits() {
 }
 
 export function PromptRow(props: PromptRowProps) {
-  const {
-    run,
-    draft,
-    placeholder = "Type or paste a text",
-    action,
-    isDone,
-    onSubmit,
-    onExample,
-    onStop = null,
-  } = props;
+  const { run, draft, placeholder = "Type or paste a text", action, onSubmit, onExample, onStop = null } = props;
+  const variant = props.isDone ? "plain" : "primary";
   useShortcut("release", () => onStop?.(), onStop !== null);
   return (
     <section className="prompt-row">
@@ -65,11 +57,7 @@ export function PromptRow(props: PromptRowProps) {
         {props.children}
         {run.indexed_tokens !== null && <FromExample run={run.name} onChoose={onExample} />}
         {onStop === null ? (
-          <Button
-            variant={isDone ? "plain" : "primary"}
-            disabled={!(props.isReady ?? draft.text !== "")}
-            onClick={onSubmit}
-          >
+          <Button variant={variant} disabled={!(props.isReady ?? draft.text !== "")} onClick={onSubmit}>
             {action}
             <kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
           </Button>
