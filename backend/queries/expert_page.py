@@ -88,9 +88,11 @@ def expert_page(
         if len(found) > query.limit and query.sort != "random":
             value, expert = shown[-1]
             cursor = ExpertCursor(sort=query.sort, order=query.order, value=value, expert=expert).encode()
+        late = ~_credible(browsed) if query.sort == "credible" else np.zeros(len(keys), bool)
         return {
             "experts": described(session, record, stored, vocabulary),
             "next_cursor": cursor,
+            "late": int((late if chosen is None else late & chosen).sum()),
             "matching": record.num_experts if chosen is None else int(chosen.sum()),
             "total": record.num_experts,
         }
@@ -126,13 +128,18 @@ def _chosen(
     return np.logical_and.reduce(masks) if masks else None
 
 
+def _credible(browsed: BrowsedRun) -> Mask:
+    """Return a mask of the experts with a clear label and a low density."""
+    named = browsed.columns.among([*browsed.labels, *browsed.automatic.best_first])
+    return named & (browsed.columns.values["density"] <= COMMON_DENSITY)
+
+
 def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQuery, vocabulary: Vocabulary) -> Floats:
     columns, descending = browsed.columns, query.order == "desc"
     if query.sort == "random":
         return np.random.default_rng().random(len(columns.expert))
     if query.sort == "credible":
-        named = columns.among([*browsed.labels, *browsed.automatic.best_first])
-        return columns.steerability + 1e6 * (named & (columns.values["density"] <= COMMON_DENSITY))
+        return columns.steerability + 1e6 * _credible(browsed)
     if query.sort not in ("label", "match"):
         return columns.keys(query.sort, descending)
     by_label = columns.label_keys(browsed.labels, browsed.automatic.best_first, descending and query.sort == "label")

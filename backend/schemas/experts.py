@@ -185,6 +185,8 @@ class ExpertPage(Schema):
     """Value of ``cursor`` for the next page; null on the last page."""
     matching: int
     """Number of experts that match the filters and the search."""
+    late: int
+    """Number of matching experts that ``credible`` puts after the others; 0 in other orders."""
     total: int
     """Number of experts of the run."""
 

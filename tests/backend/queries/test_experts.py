@@ -246,6 +246,11 @@ def test_experts_with_automatic_labels_follow_those_with_a_user_label(own: Engin
         experts = [row["expert"] for row in all_pages(own_client, sort="label", order=order, limit=3)]
         assert experts[:4] == [*first, 8, 5]
         assert len(set(experts)) == len(experts)
+    credible = own_client.get(EXPERTS, params={"sort": "credible"}).json()
+    densities = {row["expert"]: row["density"] for row in all_pages(own_client, sort="expert", order="asc", limit=200)}
+    assert credible["total"] - credible["late"] == sum(densities[expert] <= 0.01 for expert in (5, 7, 8, 9))
+    few = own_client.get(EXPERTS, params={"sort": "credible", "among": "3,4,5"}).json()
+    assert few["late"] == 2 + (densities[5] > 0.01)
 
 
 def test_the_best_matches_of_a_search_come_first(own_client: TestClient) -> None:

@@ -311,7 +311,10 @@ function AddFilter({ view }: Omit<FilterBarProps, "run">) {
 function TableKey({ run, view }: FilterBarProps) {
   const { data, isPlaceholderData } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const page = data?.pages[0];
-  const columns = useAvailableColumns(run, view.columns).filter(({ sortable }) => sortable);
+  const available = useAvailableColumns(run, view.columns);
+  const columns = view.columns.filter(
+    (column) => column.sortable && (available.includes(column) || column.key === sortOf(view)),
+  );
   return (
     <div className="row wrap table-key dim">
       {page === undefined ? (
@@ -319,6 +322,11 @@ function TableKey({ run, view }: FilterBarProps) {
       ) : (
         <span className="count" role="status" aria-busy={isPlaceholderData}>
           <b>{formatCount(page.matching)}</b> of {formatCount(page.total)}
+        </span>
+      )}
+      {page !== undefined && page.late > 0 && (
+        <span title="With a weak label or none, or active on more than 1 % of tokens">
+          {formatCount(page.late)} weak or common ones follow
         </span>
       )}
       <label className="row">
