@@ -205,36 +205,33 @@ function Raised({ column: { position, token }, layers, raisers, predicted }: Rai
   if (next === undefined || raisers.size < layers.length) return "Measuring which experts change the next token…";
   const all = effectsOf(raisers);
   const ends = [all.find(({ effect }) => effect >= MIN_EFFECT), all.findLast(({ effect }) => effect <= -MIN_EFFECT)];
+  const [first, ...more] = ends.filter((end) => end !== undefined);
+  const named = ({ layer, row: { info, expert }, effect }: Raiser) => (
+    <Fragment key={effect}>
+      <FoundExpert info={info} expert={expert}>{`layer ${layer.layer}`}</FoundExpert> <Signed value={effect} />
+    </Fragment>
+  );
+  const on = <TokenChip text={token.text} />;
   return (
     <>
       <span className="block">
         Next token <TokenChip text={next.text} />: <b>{formatShare(next.original, 1)} %</b>, with{" "}
         {formatPlural(layers.length, "layer")} spliced in <b>{formatShare(next.replaced, 1)} %</b>.
       </span>
-      {ends.every((end) => end === undefined) && (
+      {first === undefined ? (
         <>
-          None of the {formatPlural(all.length, "expert")} on <TokenChip text={token.text} /> changes its logit by{" "}
-          {MIN_EFFECT} or more by itself
+          {`None of the ${formatPlural(all.length, "expert")} on `}
+          {on}
+          {` changes its logit by ${MIN_EFFECT} or more by itself`}
+        </>
+      ) : (
+        <>
+          {`Most ${first.effect > 0 ? "for" : "against"} its logit on `}
+          {on}: {named(first)}
         </>
       )}
-      {ends
-        .filter((end) => end !== undefined)
-        .map(({ layer, row, effect }, i) => (
-          <Fragment key={effect}>
-            {i > 0 ? (
-              "; against it: "
-            ) : (
-              <>
-                Most {effect > 0 ? "for" : "against"} its logit on <TokenChip text={token.text} />:{" "}
-              </>
-            )}
-            <FoundExpert info={row.info} expert={row.expert}>
-              layer {layer.layer}
-            </FoundExpert>{" "}
-            <Signed value={effect} />
-          </Fragment>
-        ))}
-      .
+      {more.length > 0 && "; against it: "}
+      {more.map(named)}.
     </>
   );
 }
@@ -290,19 +287,14 @@ function useChosen({ params: { lock, of }, setParams }: RoutingState) {
 function Notes({ columns, layers, raisers, predicted }: Omit<RaisedProps, "column"> & Pick<FeedingProps, "columns">) {
   const { runs } = useCurrentRun();
   const shown = runs.filter(({ name }) => layers.some(({ run }) => run === name));
-  const sizes = effectsOf(raisers)
-    .map(({ effect }) => Math.abs(effect))
-    .toSorted((a, b) => a - b);
-  const median = formatFixed(sizes[Math.floor(sizes.length / 2)] ?? 0);
+  const sizes = effectsOf(raisers).map(({ effect }) => Math.abs(effect));
+  const median = formatFixed(Math.max(0.01, sizes.toSorted((a, b) => a - b)[Math.floor(sizes.length / 2)] ?? 0));
   return (
     <p className="dim">
       Press a cell for what it changes.{" "}
-      {raisers.size === layers.length && sizes.length > 0 && (
-        <>
-          Half of the {formatPlural(sizes.length, "effect")} on the next token are below{" "}
-          {Number(median) === 0 ? "0.01" : median}.{" "}
-        </>
-      )}
+      {raisers.size === layers.length &&
+        sizes.length > 0 &&
+        `Half of the ${formatPlural(sizes.length, "effect")} on the next token are below ${median}. `}
       {shown.some((run, i) => shown.slice(0, i).some((other) => haveSameStart(run, other))) &&
         "Equal numbers: initialised at the same token. "}
       <ReplacedKl subject={`${layers.length} layers spliced in`} layers={layers.length} {...{ columns, predicted }} />
