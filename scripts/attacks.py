@@ -27,27 +27,15 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "configs: sizes beyond the weights, kernels": (60, (f"{LANGUAGE_MODEL}/test_untrusted.py", "-k", "config")),
     "tokenizers: nested, doubling, endless": (60, (f"{LANGUAGE_MODEL}/test_untrusted.py", "-k", "tokenizer")),
-    "chat templates: endless, too large, failing": (
-        60,
-        (f"{LANGUAGE_MODEL}/test_chat_template.py",),
-    ),
+    "chat templates: endless, too large, failing": (60, (f"{LANGUAGE_MODEL}/test_chat_template.py",)),
     "bundles: mutated values of every column": (30, (f"{BUNDLES}/test_mutations.py",)),
-    "bundles: entries, sizes, checksums, memory, versions": (
-        60,
-        (f"{BUNDLES}/test_bundles.py",),
-    ),
+    "bundles: entries, sizes, checksums, memory, versions": (60, (f"{BUNDLES}/test_bundles.py",)),
     "runs: damaged and foreign files, links, pickles": (30, (f"{STORAGE}/test_run.py",)),
-    "imports: pickles, YAML, norms, files of trainers": (
-        30,
-        (f"{STORAGE}/formats/test_formats.py",),
-    ),
+    "imports: pickles, YAML, norms, files of trainers": (30, (f"{STORAGE}/formats/test_formats.py",)),
     "texts: damaged, nested, compressed to expand": (60, ("tests/trainer/data/test_readers.py",)),
     "requests: every endpoint, arbitrary values": (20, ("tests/backend/fuzz/test_http.py",)),
     "inputs: config files, damaged bytes, hosts, cursors, words": (30, ("tests/backend/fuzz/test_inputs.py",)),
-    "requests: tokens, roles, hosts, forged addresses": (
-        60,
-        (f"{API}/test_authentication.py", f"{API}/test_app.py"),
-    ),
+    "requests: tokens, roles, hosts, forged addresses": (60, (f"{API}/test_authentication.py", f"{API}/test_app.py")),
     "connections: slow, endless, unread, too many": (60, (f"{API}/test_connections.py",)),
     "inference: seeds, full queue, damaged weights, memory, endless templates": (
         60,

@@ -81,11 +81,7 @@ def shown_tokens(events: list[dict[str, Any]], variant: str, is_chat: bool) -> l
     tokens = [event for event in events if event.get("variant") == variant and event["reason"] != "end-of-text"]
     ends = [number for number, token in enumerate(tokens, 1) if token["text"].rstrip().endswith((".", "!", "?"))]
     return [
-        {
-            "id": token["id"],
-            "text": token["text"],
-            "delta_log_probability": round(token["delta_log_probability"], 3),
-        }
+        {"id": token["id"], "text": token["text"], "delta_log_probability": round(token["delta_log_probability"], 3)}
         for token in tokens[: ends[-1] if is_chat and ends else None]
     ]
 

@@ -64,9 +64,7 @@ OUTPUTS = {
 }
 ROUNDING = 1e-3
 """Largest absolute difference that is due to another order of sums, in logits, nats or milliseconds."""
-TESTS = {
-    "imports.md": "python -m pytest -q -n 0 -p no:cacheprovider tests/trainer/storage/formats",
-}
+TESTS = {"imports.md": "python -m pytest -q -n 0 -p no:cacheprovider tests/trainer/storage/formats"}
 """Page -> command that fails if its claim does not hold."""
 LONGER = {
     "benchmark.md": "needs 40 minutes, and sae-probes with its data sets",

@@ -241,12 +241,7 @@ class SessionRecord(NotesBase):
 
 
 def save_session(
-    session: Session,
-    run: str,
-    name: str,
-    steering: dict[str, Any],
-    units: dict[str, dict[str, float]],
-    **texts: Any,
+    session: Session, run: str, name: str, steering: dict[str, Any], units: dict[str, dict[str, float]], **texts: Any
 ) -> SessionRecord:
     """Store a session under a new id. ``texts``: the columns ``text`` and ``result``."""
     new_id = "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))

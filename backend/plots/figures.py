@@ -433,11 +433,7 @@ OF_A_RUN: Mapping[str, Callable[[Session, RunRecord], Figure]] = {
 
 
 def draw(
-    session: Session,
-    name: FigureName,
-    run: str | None,
-    curve: CurveName = "normalized_mse",
-    compare: str | None = None,
+    session: Session, name: FigureName, run: str | None, curve: CurveName = "normalized_mse", compare: str | None = None
 ) -> Figure:
     """Build the figure with this name; an empty one, whose title says what to run, if nothing was measured."""
     if name == "added-layers":

@@ -47,11 +47,7 @@ from mxd.backend.schemas.runs import Chapter, Head, Report, Row, Section, Sectio
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
 from mxd.trainer.evaluation.evaluation_metrics import LIMITS, Measured
 from mxd.trainer.language_model.sources import display_name
-from mxd.trainer.storage.database.tables import (
-    MeasurementRecord,
-    RunRecord,
-    SteeringStrengthRecord,
-)
+from mxd.trainer.storage.database.tables import MeasurementRecord, RunRecord, SteeringStrengthRecord
 from mxd.trainer.storage.run import runs_folder
 from mxd.trainer.utils.display import listed
 

@@ -21,13 +21,7 @@ from mxd.trainer.storage.database.column_types import ACTIVE
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.search import SEARCH_MARGIN, insert_search, make_search_table, search_body
-from mxd.trainer.storage.database.tables import (
-    ExampleRecord,
-    IndexRecord,
-    RunRecord,
-    SequenceRecord,
-    utc_now,
-)
+from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RunRecord, SequenceRecord, utc_now
 from mxd.trainer.storage.run import Run, run_names
 
 RUN = "bench"

@@ -101,19 +101,13 @@ def _point(width: int, hidden_width: int, sizes: StepSizes, timing: Rounds, devi
     assert isinstance(layer, MxD)
     torch.nn.init.normal_(layer.decoder.weight, std=0.02)  # at zero, half of the gradients would be zero
     x_BI, y_BO = (torch.randn(sizes.tokens, width, device=device) for _ in range(2))
-    forms: dict[str, Form] = {
-        "dense": lambda x: dense_output(layer, x),
-        "sparse": lambda x: layer(x).output_TO,
-    }
+    forms: dict[str, Form] = {"dense": lambda x: dense_output(layer, x), "sparse": lambda x: layer(x).output_TO}
     gradients = [_gradients(layer, form, x_BI, y_BO) for form in forms.values()]
     error = max(float((a - b).norm() / a.norm()) for a, b in zip(*gradients, strict=True))
     # The dense form uses torch's default AdamW, like the paper's code; ours is fused.
     usual = torch.optim.AdamW(layer.parameters(), lr=1e-4, weight_decay=0.0)
     fused = torch.optim.AdamW(layer.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
-    steps = {
-        "dense": _step(forms["dense"], usual, x_BI, y_BO),
-        "sparse": _step(forms["sparse"], fused, x_BI, y_BO),
-    }
+    steps = {"dense": _step(forms["dense"], usual, x_BI, y_BO), "sparse": _step(forms["sparse"], fused, x_BI, y_BO)}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in steps}
     note = f"N {sizes.num_experts:,}, K {sizes.k}, {sizes.tokens:,} tokens"
     seconds = timing.take({name: _counted(step, cpu_seconds[name]) for name, step in steps.items()}, note)

@@ -27,13 +27,7 @@ from mxd.trainer.config.steering import Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.units import with_medians
 from mxd.trainer.storage.database.engine import connect, harden_sqlite
-from mxd.trainer.storage.database.open import (
-    OF_TRAINER,
-    check_foreign_file,
-    check_schema,
-    check_version,
-    read_version,
-)
+from mxd.trainer.storage.database.open import OF_TRAINER, check_foreign_file, check_schema, check_version, read_version
 from mxd.trainer.storage.run import RUN_FILE, Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.files import looks_like_path

@@ -16,14 +16,7 @@ from mxd.backend.inference.service import JobContext, cancel_on_disconnect, in_s
 from mxd.backend.queries.coactivation import MIN_EVENTS, SHIFTS, closest, load_coactivation
 from mxd.backend.queries.examples import ExampleQuery, example_page, random_examples
 from mxd.backend.queries.expert_page import ExpertQuery, expert_page
-from mxd.backend.queries.experts import (
-    ExampleTokens,
-    expert_detail,
-    find_expert,
-    rows_of,
-    with_names,
-    written_examples,
-)
+from mxd.backend.queries.experts import ExampleTokens, expert_detail, find_expert, rows_of, with_names, written_examples
 from mxd.backend.queries.glossary import glossary
 from mxd.backend.queries.runs import aware, check_expert, find_index, find_run
 from mxd.backend.queries.search import SearchText, merged, search_run

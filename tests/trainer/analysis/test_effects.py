@@ -500,12 +500,7 @@ def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, m
     outcomes: list[list[float]] = []
     drawn = EditedPasses(language_model, runs, layers_of(language_model, runs), all_units(runs), NO_CALLBACKS)
     one, two = drawn.random_groups([GROUP])
-    for ability, edits in (
-        (price.original_ability, ()),
-        (price.ability, GROUP),
-        (None, one),
-        (None, two),
-    ):
+    for ability, edits in ((price.original_ability, ()), (price.ability, GROUP), (None, one), (None, two)):
         solved = {}
         for item in items:
             right, wrong = (
@@ -544,13 +539,7 @@ def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
 @pytest.mark.parametrize(
     ("kl", "ability", "of_random", "costly", "verdict"),
     [
-        (
-            0.3,
-            0.85,
-            0.89,
-            True,
-            "3.0 × as much as random experts, and loses 4.0 points more of ability (± 1.2).",
-        ),
+        (0.3, 0.85, 0.89, True, "3.0 × as much as random experts, and loses 4.0 points more of ability (± 1.2)."),
         (0.12, 0.89, 0.9, False, "Changes other text about as much as random experts, without a clearly larger loss"),
         (0.15, 0.9, 0.9, False, "Changes other text 1.5 × as much as random experts, without"),
         (0.2, 0.9, 0.9, True, "Costly: changes other text 2.0 ×"),

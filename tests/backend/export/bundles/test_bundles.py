@@ -55,10 +55,7 @@ def test_a_packed_run_unpacks_unchanged(world: World, bundle: Path, tmp_path: Pa
         filled += bool(found)
     at_another_k, evaluated = table_rows(opened, TABLES["database/evaluations.jsonl"])
     assert (at_another_k[0].startswith("small at K "), evaluated[:2]) == (True, ("small", "held.jsonl"))
-    assert [row[0] for row in table_rows(opened, TABLES["database/measurements.jsonl"])] == [
-        "ablate",
-        "recurrence",
-    ]
+    assert [row[0] for row in table_rows(opened, TABLES["database/measurements.jsonl"])] == ["ablate", "recurrence"]
     assert "'dataset': 'held.jsonl'" in str(table_rows(opened, TABLES["database/measurements.jsonl"]))
     assert any(isinstance(value, dict) and value.get("language_model") == "lm" for value in evaluated)
     assert filled >= 10, "a test of empty tables would say nothing"
