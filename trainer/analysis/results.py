@@ -80,14 +80,16 @@ class EditEffects(Documented):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def answer(self) -> str:
-        """How many edits work on the other texts."""
+        """How many edits work on the other texts, and how many of them are not costly."""
         if self.random_held_out_change is None:
             return "Not checked on other texts: the run's index stores none with a wanted text."
         texts = len(self.held_out)
-        rising = sum(2 * effect.held_out_rises > texts for effect in self.effects)
+        costly = [effect.is_costly for effect in self.effects if 2 * effect.held_out_rises > texts]
+        rising, cheap = len(costly), costly.count(False)
         return (
             f"{rising or 'None'} of these {len(self.effects)} {'work' if rising > 1 else 'works'} better than every "
-            f"random expert on most of {texts} stored texts that continue so and that the search did not use."
+            f"random expert on most of {texts} stored texts that continue so and that the search did not use"
+            + (f"; {cheap or 'none'} of them {'is' if cheap == 1 else 'are'} not costly." if rising else ".")
         )
 
     @computed_field  # type: ignore[prop-decorator]
@@ -195,16 +197,11 @@ class EditPrice(Documented):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def figures(self) -> str:
-        """KL divergence and ability relative to random experts, with two standard errors. Without a paired
-        interval, the change of ability by the edits and by random experts."""
+        """KL divergence and ability relative to random experts, with two standard errors."""
         relative = [2 * text.kl_error / max(text.kl, 1e-6) for text in (self.edits, self.random)]
         interval = math.hypot(*relative) * self.edits.kl / max(self.random.kl, 1e-6)
-        if self.difference_error is None:
-            before = self.original_ability.all
-            own, random = (signed(100 * (each.all - before), 1) for each in (self.ability, self.random_ability))
-            points = f"{own} ± {200 * self.ability_error:.1f} points, random {random}"
-        else:
-            points = f"{signed(-100 * self._lost, 1)} ± {200 * self.difference_error:.1f} points against random"
+        own = "" if self.difference_error is not None else " (± of the edits alone)"
+        points = f"{signed(-100 * self._lost, 1)} ± {200 * self._error_of_loss:.1f} points against random{own}"
         kl = f"KL {self._times_random} ± {interval:.1f} × random"
         # Lines break between both only.
         return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in (kl, f"ability {points}"))

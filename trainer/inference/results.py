@@ -530,7 +530,7 @@ class StrengthSweepDoneEvent(Documented):
     """Smallest strength above the neutral one at which promoted tokens are clearly more probable than with the control,
     with a perplexity ratio of at most 2; null if there is none."""
     is_unclear: bool
-    """True if more samples may suggest a strength, or a smaller one."""
+    """True if more samples may suggest another strength, or one."""
     verdict: str
     """The strength to use and its rule, or why there is none, in a few sentences."""
     next_strengths: tuple[float, ...]

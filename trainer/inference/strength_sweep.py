@@ -122,6 +122,8 @@ LIMITS = (
     f"{100 * SMALLEST_DIFFERENCE['activation']:g} % of p99) and {STANDARD_ERRORS} standard errors. A text is fluent up "
     f"to perplexity × {MAX_PERPLEXITY_RATIO:g}."
 )
+HARDLY = 1.25
+"""Differences of less than this many times the limit are hardly clear."""
 NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "ablate": 0.0}
 """Strength at which an edit changes nothing (``set``: the weakest)."""
 
@@ -287,7 +289,11 @@ def suggest_strength(points: Sequence[StrengthSweepText], mode: EditMode) -> flo
 
 
 def is_unclear(points: Sequence[StrengthSweepText], suggested: float | None, mode: EditMode) -> bool:
-    """True if more samples may suggest a strength, or a smaller one: a large enough difference is not yet clear."""
+    """True if more samples may suggest another strength, or one: the suggested difference is hardly clear, or a large
+    enough one is not yet clear."""
+    chosen = (each.promoted for each in points if each.strength == suggested and each.promoted is not None)
+    if any(score.steered - score.control < HARDLY * (score.clear_from - score.control) for score in chosen):
+        return True
     below = (each for each in points if each.is_fluent and NEUTRAL[mode] < each.strength < (suggested or math.inf))
     scores = [point.promoted for point in below if point.promoted is not None]
     return suggested is None or any(

@@ -564,6 +564,5 @@ def test_a_price_has_a_verdict(kl: float, ability: float, of_random: float, cost
     assert price.ability_parts.endswith(f"Points against random: facts {lost}, arithmetic {lost} and grammar {lost}.")
     of_earlier = replace(price, difference_error=None)  # its paired interval is unknown
     earlier = of_earlier.figures.replace("\N{NO-BREAK SPACE}", " ")
-    change, other = (signed(100 * (each - 0.9), 1) for each in (ability, of_random))
-    assert earlier == f"{figures.split(', ')[0]}, ability {change} ± 2.0 points, random {other}"
+    assert earlier == f"{figures.replace('± 1.2 points', '± 2.0 points')} (± of the edits alone)"
     assert ("± 2.0 by the edits alone" in of_earlier.verdict) == ("and loses" in of_earlier.verdict)

@@ -574,6 +574,7 @@ def test_a_large_difference_with_a_large_error_is_unclear() -> None:
     assert not is_unclear((small, clear), 3, "add")
     assert not is_unclear((clear, later), 3, "add"), "only a smaller one would be suggested instead"
     assert is_unclear((small,), None, "add")
+    assert is_unclear((point(3, 1, True, 0.09, error=0.04),), 3, "add"), "its limit is 0.08"
 
 
 def test_texts_record_the_probability_of_watched_tokens(world: World, run: Run) -> None:

@@ -262,7 +262,7 @@ function SweepRow(props: SweepTableProps & { readonly row: SweepRowData }) {
 const MAX_PROMOTED = 6;
 
 /** What the figures are measured on and compared with. */
-function Sample({ state, sweep: { result, plan }, run }: SweptProps) {
+function Sample({ sweep: { result }, run }: SweptProps) {
   if (result === null) return null;
   return (
     <p className="sweep-sample dim">
@@ -272,8 +272,8 @@ function Sample({ state, sweep: { result, plan }, run }: SweptProps) {
         expert {result.control}
       </Link>
       , a random expert of similar density. It ends where a difference is clear. Lines extend two standard errors of the
-      difference to each side. {describeSample(state.request, plan.samples)} The first text per strength is shown, in
-      grey if it is no longer fluent. {result.limits} Tokens that the expert promotes here:{" "}
+      difference to each side. The first text per strength is shown, in grey where the mean is not fluent.{" "}
+      {result.limits} Tokens that the expert promotes here:{" "}
       {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}
@@ -295,7 +295,10 @@ function verdictOf(
   if (suggested !== null && price?.is_costly === true)
     return [`${suggested} is the smallest clear and fluent strength, but costly`, price.verdict];
   if (suggested !== null)
-    return [`Use ${suggested}, the smallest clear and fluent strength${result === null ? " so far" : ""}`, ""];
+    return [
+      `Use ${suggested}, the smallest clear and fluent strength${result === null ? " so far" : ""}`,
+      result?.is_unclear === true ? "With more texts, another strength may be the smallest." : "",
+    ];
   if (result !== null) return ["No strength suits", result.verdict];
   return [isEarly(progress ?? {}) ? "" : "None of the strengths stands out so far", ""];
 }
@@ -401,6 +404,8 @@ function Reason({ reason, row, price, costs, ...props }: ReasonProps) {
   );
 }
 
+const KEY = "Dot: steered, filled if clearly above the random expert. Band: not clearly above it.";
+
 /** The verdict, and the texts by strength as they arrive. */
 function SweepResult({ state, sweep, edit }: SweepResultProps) {
   const { params, edits } = state;
@@ -449,7 +454,7 @@ function SweepResult({ state, sweep, edit }: SweepResultProps) {
         )}
         <Reason {...swept} {...{ reason, row, price, costs }} />
       </div>
-      <p className="dim">Dot: steered, filled if clearly above the random expert. Band: not clearly above it.</p>
+      <p className="dim">{`${KEY} ${describeSample(state.request, plan.samples)}`}</p>
       <SweepTable
         {...{ rows, priceAt, suggested }}
         current={edit.strength}

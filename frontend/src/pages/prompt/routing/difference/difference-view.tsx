@@ -18,7 +18,7 @@ import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/tex
 import { FoundExpert } from "@/pages/prompt/expert-name";
 import { MoreRows } from "@/pages/prompt/routing/foot";
 import { RowHead } from "@/pages/prompt/routing/heat-map/heat-map";
-import { columnText, isBreak } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 
 import {
@@ -52,7 +52,6 @@ interface TableProps {
   /** All experts that are active in either text. */
   readonly all: readonly DifferenceRow[];
   readonly end: number;
-  readonly isMixed: boolean;
 }
 
 /** A column for each pair of tokens from the first that differs, with the share of its activation that does. */
@@ -116,7 +115,7 @@ function Sums({ row, end }: { readonly row: DifferenceRow; readonly end: number 
 }
 
 /** The experts, by score: a column for each pair of tokens, or for each whole text. */
-function DifferenceTable({ pairs, rows, all, end, isMixed }: TableProps) {
+function DifferenceTable({ pairs, rows, all, end }: TableProps) {
   const from = pairs === null ? 0 : firstDifference(pairs);
   const columns = pairs?.slice(from, from + MAX_COLUMNS).map((_, i) => from + i);
   const digits = end >= 4 ? 1 : 2;
@@ -138,8 +137,8 @@ function DifferenceTable({ pairs, rows, all, end, isMixed }: TableProps) {
       <table className="heat difference" aria-label="Differences, tokens by experts">
         <TableHead pairs={pairs} all={all} />
         <tbody>
-          {rows.map(({ row, score }, i) => (
-            <tr key={row.expert} className={isBreak(row, rows[i - 1]?.row, isMixed) ? "next-group" : undefined}>
+          {rows.map(({ row, score, isFirst }, i) => (
+            <tr key={row.expert} className={!isFirst && rows[i - 1]?.isFirst === true ? "next-group" : undefined}>
               <RowHead expert={row.expert} info={row.info} />
               {columns?.map((column) => cell(row, column)) ?? <Sums row={row} end={end} />}
               <td className="num sum wide-only">{formatSigned(changeOf(row), 2)}</td>
@@ -152,7 +151,8 @@ function DifferenceTable({ pairs, rows, all, end, isMixed }: TableProps) {
   );
 }
 
-interface FindingProps extends Pick<TableProps, "pairs" | "all" | "isMixed"> {
+interface FindingProps extends Pick<TableProps, "pairs" | "all"> {
+  readonly isMixed: boolean;
   /** Tokens of both texts. */
   readonly lengths: readonly number[];
 }
@@ -294,7 +294,7 @@ export function DifferenceView(props: DifferenceViewProps) {
           />
         </div>
       </div>
-      <DifferenceTable pairs={aligned} rows={shown} isMixed={params.mixed} {...{ all, end }} />
+      <DifferenceTable pairs={aligned} rows={shown} {...{ all, end }} />
       <div className="row wrap heat-foot">
         <MoreRows hidden={rows.length - shown.length} setParams={setParams} />
         <p className="dim">

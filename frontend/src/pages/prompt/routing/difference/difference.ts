@@ -1,7 +1,7 @@
 /** Differences between the routings of two texts, by expert. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
-import { rarityOf, weakLast, weakness } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { rarityOf, weakness } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MAX_SHARED } from "@/pages/prompt/routing/routing-params";
 
 /** lengths[i][j]: length of the longest common subsequence of `a` from i and `b` from j. */
@@ -101,16 +101,23 @@ export function differenceRows(
   });
 }
 
+/** Of the largest score. Below it, a label does not bring a row forward. */
+const MIN_SCORE = 1 / 4;
+
 /**
- * The rows with a change in a part, by its size times log₂(1 / density): common experts come last. `isMixed`: weak labels
- * do not come after the others.
+ * The rows with a change in a part, by its size times log₂(1 / density): common experts come last. Unless `isMixed`, the
+ * large ones whose labels are not weak come first.
  */
-export const byScore = (rows: readonly DifferenceRow[], part: Part, isMixed: boolean) =>
-  rows
+export function byScore(rows: readonly DifferenceRow[], part: Part, isMixed: boolean) {
+  const scored = rows
     .map((row) => ({ row, change: changeAt(row, part) }))
-    .map(({ row, change }) => ({ row, change, score: Math.abs(change) * rarityOf(row.info) }))
     .filter(({ change }) => Math.abs(change) > ROUNDING_ERROR)
-    .toSorted((x, y) => weakLast(x.row, y.row, isMixed) || y.score - x.score || x.row.expert - y.row.expert);
+    .map(({ row, change }) => ({ row, change, score: Math.abs(change) * rarityOf(row.info) }));
+  const least = MIN_SCORE * Math.max(...scored.map(({ score }) => score));
+  return scored
+    .map((one) => ({ ...one, isFirst: !isMixed && weakness(one.row) === 0 && one.score >= least }))
+    .toSorted((x, y) => Number(y.isFirst) - Number(x.isFirst) || y.score - x.score || x.row.expert - y.row.expert);
+}
 
 /** 0 if the same experts are equally active in a part, 1 if no expert is active in both texts. */
 export function differingShare(rows: readonly DifferenceRow[], part: Part): number {
@@ -153,7 +160,7 @@ export function placesOf(pairs: readonly TokenPair[]) {
 /** The first two experts of a part in the table's order, and the largest of all if it is neither. */
 export function tellingOf(rows: readonly DifferenceRow[], part: Part, isMixed: boolean) {
   const first = byScore(rows, part, isMixed).slice(0, 2);
-  const told = first.filter(({ row }, _, [one]) => isMixed || weakness(row) === weakness(one?.row ?? row));
+  const told = first.filter(({ isFirst }, _, [one]) => isFirst === one?.isFirst);
   const largest = byScore(rows, part, true).slice(0, 1);
   return { told, larger: largest.filter(({ row }) => told.every((one) => one.row !== row)) };
 }

@@ -282,8 +282,9 @@ interface TableProps {
 
 /** What restricts the answer, and what the experts cost. */
 function Verdict({ rows, wanted, unwanted }: Omit<TableProps, "run" | "columns">) {
-  if (rows.length === 0) return null;
-  const best = Math.max(...rows.map((row) => row.probability));
+  const ordered = rows.toSorted((a, b) => a.rank - b.rank);
+  const best = ordered.find(({ measured }) => measured?.is_costly !== true) ?? ordered[0];
+  if (best === undefined) return null;
   const count = (isSo: (effect: EditEffect) => boolean) =>
     rows.filter(({ measured }) => measured !== undefined && isSo(measured)).length;
   const costly = count(({ is_costly: isCostly }) => isCostly);
@@ -292,8 +293,8 @@ function Verdict({ rows, wanted, unwanted }: Omit<TableProps, "run" | "columns">
     `${number === rows.length ? "All" : number} of these ${rows.length} ${number === 1 ? one : many}`;
   return (
     <>
-      The best one brings it to {percent(best)} %
-      {best < LIKELY && `, and below ${formatPercent(LIKELY, 0)} % the model hardly ever says it`}.{" "}
+      Expert {best.edit.expert} brings it to {percent(best.probability)} %
+      {best.probability < LIKELY && `, and below ${formatPercent(LIKELY, 0)} % the model hardly ever says it`}.{" "}
       {lower > 0 && `${ofThese(lower, "makes", "make")} ${wanted} less probable, and ${unwanted} even less. `}
       {costly > 0 && (
         <>
