@@ -72,24 +72,6 @@ function StatusLine() {
 const IDS = Object.keys(SHORTCUTS) as ShortcutId[];
 const GROUPS = [...new Set(IDS.map((id) => SHORTCUTS[id].where))];
 
-function ShortcutGroup({ where }: { readonly where: string }) {
-  return (
-    <section>
-      <h3>{where}</h3>
-      <dl>
-        {IDS.filter((id) => SHORTCUTS[id].where === where).map((id) => (
-          <div key={id} className="row">
-            <dt>{SHORTCUTS[id].what}</dt>
-            <dd>
-              <kbd>{keyCap(id)}</kbd>
-            </dd>
-          </div>
-        ))}
-      </dl>
-    </section>
-  );
-}
-
 /** Keyboard shortcuts, grouped by page. */
 function ShortcutsDialog({ isOpen, onOpenChange }: DialogState) {
   return (
@@ -100,7 +82,19 @@ function ShortcutsDialog({ isOpen, onOpenChange }: DialogState) {
           <Button variant="ghost" icon="close" aria-label="Close" onClick={() => onOpenChange(false)} />
         </header>
         {GROUPS.map((where) => (
-          <ShortcutGroup key={where} where={where} />
+          <section key={where}>
+            <h3>{where}</h3>
+            <dl>
+              {IDS.filter((id) => SHORTCUTS[id].where === where).map((id) => (
+                <div key={id} className="row">
+                  <dt>{SHORTCUTS[id].what}</dt>
+                  <dd>
+                    <kbd>{keyCap(id)}</kbd>
+                  </dd>
+                </div>
+              ))}
+            </dl>
+          </section>
         ))}
         <p className="dim">
           Tour, tutorial and glossary are in the help menu at the top right. Ctrl K or ⌘ K opens the search, also while

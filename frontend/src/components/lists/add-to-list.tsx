@@ -68,56 +68,46 @@ function NewList({ run, experts, onCreated }: NewListProps) {
   );
 }
 
-interface ListsProps extends AddToListProps {
+interface ListChoicesProps extends AddToListProps {
   /** Closes the popover when a list is opened; it would otherwise stay open on the next page. */
   readonly onClose: () => void;
-  /** Lists that the experts were added to since the popover opened. */
-  readonly added: ReadonlySet<number>;
-  readonly onAdded: (added: ReadonlySet<number>) => void;
 }
 
-function Lists({ run, experts, containing = [], onClose, added, onAdded }: ListsProps) {
+function ListChoices({ run, experts, containing = [], onClose }: ListChoicesProps) {
   const { data, error } = useQuery(listsQuery(run));
   const links = usePageLinks();
   const membership = useSetMembership(run);
-  if (error !== null) return <p className="bad">{messageOf(error)}</p>;
-  if (data === undefined) return <LoadingState label="Loading lists" rows={2} />;
+  /** Lists that the experts were added to since the popover opened. */
+  const [added, setAdded] = useState<ReadonlySet<number>>(new Set());
   const has = (list: number) => added.has(list) || containing.some((other) => other.id === list);
   return (
     <>
-      {data.lists.length === 0 && <p className="dim">No lists yet. Name one to create it with this selection.</p>}
-      <ul className="list-choices">
-        {data.lists.map((list) => (
-          <li key={list.id} className="row">
-            <label className="row">
-              <input
-                type="checkbox"
-                checked={has(list.id)}
-                onChange={(event) => {
-                  const checked = event.target.checked;
-                  onAdded(new Set(checked ? [...added, list.id] : [...added].filter((other) => other !== list.id)));
-                  membership.mutate({ list: list.id, experts, isMember: checked });
-                }}
-              />
-              {list.name}
-            </label>
-            <Link className="dim" to={links.list(list.id)} aria-label={`Open list ${list.name}`} onClick={onClose}>
-              {formatCount(list.experts)}, open
-            </Link>
-          </li>
-        ))}
-      </ul>
+      {error !== null && <p className="bad">{messageOf(error)}</p>}
+      {error === null && data === undefined && <LoadingState label="Loading lists" rows={2} />}
+      {data?.lists.length === 0 && <p className="dim">No lists yet. Name one to create it with this selection.</p>}
+      {data !== undefined && (
+        <ul className="list-choices">
+          {data.lists.map(({ id, name, experts: size }) => (
+            <li key={id} className="row">
+              <label className="row">
+                <input
+                  type="checkbox"
+                  checked={has(id)}
+                  onChange={({ target: { checked } }) => {
+                    setAdded(new Set(checked ? [...added, id] : [...added].filter((other) => other !== id)));
+                    membership.mutate({ list: id, experts, isMember: checked });
+                  }}
+                />
+                {name}
+              </label>
+              <Link className="dim" to={links.list(id)} aria-label={`Open list ${name}`} onClick={onClose}>
+                {formatCount(size)}, open
+              </Link>
+            </li>
+          ))}
+        </ul>
+      )}
       <Failure error={membership.error} />
-    </>
-  );
-}
-
-function ListChoices(props: Omit<ListsProps, "added" | "onAdded">) {
-  const { run, experts } = props;
-  const [added, setAdded] = useState<ReadonlySet<number>>(new Set());
-  return (
-    <>
-      <Lists {...props} added={added} onAdded={setAdded} />
       <NewList run={run} experts={experts} onCreated={(list) => setAdded(new Set([...added, list]))} />
     </>
   );

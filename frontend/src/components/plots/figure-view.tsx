@@ -1,5 +1,5 @@
 import type { Layout, PlotlyDataLayoutConfig } from "plotly.js";
-import { type ReactNode, useRef, useState } from "react";
+import { type ReactNode, useState } from "react";
 
 import type { FigureData } from "@/api/types";
 import { ActionMenu } from "@/components/ui/action-menu";
@@ -102,15 +102,12 @@ function TableView({ table, height }: { readonly table: FigureTable; readonly he
 
 export function FigureView({ figure, title = figure.title, note, controls, ...plot }: FigureViewProps) {
   const [asTable, setAsTable] = useState(false);
-  const element = useRef<HTMLDivElement | null>(null);
-  const [storeElement] = useState(() => (plotElement: HTMLDivElement) => {
-    element.current = plotElement;
-  });
+  const [element, setElement] = useState<HTMLDivElement | null>(null);
   const act = (action: "table" | keyof typeof FORMATS) => {
     if (action === "table") setAsTable(!asTable);
     else if (action === "csv") saveFile(`${figure.name}.csv`, toCsv(figureTable(figure)), "text/csv");
     else if (action === "json") saveFile(`${figure.name}.json`, JSON.stringify(figure), "application/json");
-    else if (element.current !== null) void saveImage(element.current, figure, action);
+    else if (element !== null) void saveImage(element, figure, action);
   };
   return (
     <>
@@ -127,7 +124,7 @@ export function FigureView({ figure, title = figure.title, note, controls, ...pl
       {asTable ? (
         <TableView table={figureTable(figure)} height={plot.height} />
       ) : (
-        <Plot figure={figure} label={figure.title} onReady={storeElement} {...plot} />
+        <Plot figure={figure} label={figure.title} onReady={setElement} {...plot} />
       )}
     </>
   );

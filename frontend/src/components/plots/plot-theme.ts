@@ -118,12 +118,7 @@ function themedAnnotations(raw: unknown, palette: Palette): object[] {
   }));
 }
 
-interface ThemedFigure {
-  readonly data: Data[];
-  readonly layout: Partial<Layout>;
-}
-
-export function themeFigure(figure: Pick<FigureData, "data" | "layout">, palette: Palette): ThemedFigure {
+export function themeFigure(figure: Pick<FigureData, "data" | "layout">, palette: Palette) {
   const axes = Object.entries(figure.layout).filter(([name]) => /^[xy]axis\d*$/.test(name));
   const plain = { xaxis: {}, yaxis: {}, ...Object.fromEntries(axes) };
   const styled = Object.entries(plain).map(([name, axis]) => [name, themedAxis(axis, palette)]);

@@ -41,15 +41,7 @@ export async function loadPlotly(): Promise<PlotlyModule> {
 
 function usePlotly(): PlotlyModule | null {
   const [plotly, setPlotly] = useState<PlotlyModule | null>(null);
-  useEffect(() => {
-    let isMounted = true;
-    void loadPlotly().then((loaded) => {
-      if (isMounted) setPlotly(() => loaded);
-    });
-    return () => {
-      isMounted = false;
-    };
-  }, []);
+  useEffect(() => void loadPlotly().then((loaded) => setPlotly(() => loaded)), []);
   return plotly;
 }
 

@@ -2,20 +2,18 @@
 
 import { DIVERGING_STEPS, SEQUENTIAL_STEPS } from "@/lib/scales/colour-scale";
 
+const steps = (count: number, prefix: string) => Array.from({ length: count }, (_, i) => `var(--${prefix}-${i + 1})`);
+
+const COLOURS = {
+  sequential: steps(SEQUENTIAL_STEPS, "seq"),
+  diverging: [...steps(DIVERGING_STEPS, "down").toReversed(), "var(--surface)", ...steps(DIVERGING_STEPS, "up")],
+};
+
 interface RampLegendProps {
-  readonly kind: "sequential" | "diverging";
+  readonly kind: keyof typeof COLOURS;
   /** Label of the low end, e.g. `Activation 0`. */
   readonly low: string;
   readonly high: string;
-}
-
-function steps(from: number, prefix: string): readonly string[] {
-  return Array.from({ length: from }, (_, i) => `var(--${prefix}-${i + 1})`);
-}
-
-function colours(kind: RampLegendProps["kind"]): readonly string[] {
-  if (kind === "sequential") return steps(SEQUENTIAL_STEPS, "seq");
-  return [...steps(DIVERGING_STEPS, "down").toReversed(), "var(--surface)", ...steps(DIVERGING_STEPS, "up")];
 }
 
 export function RampLegend({ kind, low, high }: RampLegendProps) {
@@ -23,7 +21,7 @@ export function RampLegend({ kind, low, high }: RampLegendProps) {
     <span className="ramp">
       {low}
       <i aria-hidden="true">
-        {colours(kind).map((colour) => (
+        {COLOURS[kind].map((colour) => (
           <b key={colour} style={{ background: colour }} />
         ))}
       </i>

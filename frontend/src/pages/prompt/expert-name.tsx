@@ -42,12 +42,8 @@ export function trustOf(info: NamedInfo | undefined): number {
   return automatic?.is_clear === true && !hasFragment(automatic.label, tokens) ? (automatic.f1 ?? 0.2) : 0;
 }
 
-interface ExpertNameProps {
-  readonly info: NamedInfo | undefined;
-}
-
 /** Without the language of the label, which takes the room of the words after it. */
-export function ExpertName({ info }: ExpertNameProps) {
+export function ExpertName({ info }: Pick<FoundExpertProps, "info">) {
   const name = expertName(info);
   return (
     <span className={nameTone(info?.label ?? null, info?.automatic ?? null)} title={name}>
@@ -56,7 +52,8 @@ export function ExpertName({ info }: ExpertNameProps) {
   );
 }
 
-interface FoundExpertProps extends ExpertNameProps {
+interface FoundExpertProps {
+  readonly info: NamedInfo | undefined;
   readonly expert: number | null;
   /** Where it is. */
   readonly children?: ReactNode;

@@ -116,9 +116,8 @@ const START_FORMAT = {
 
 function Progress({ run }: { readonly run: RunSummary }) {
   if (!hasTokenCount(run)) return null;
-  const share = run.target_tokens > 0 ? Math.min(1, run.trained_tokens / run.target_tokens) : 0;
+  const share = Math.min(1, run.trained_tokens / run.target_tokens);
   const rate = run.last_metric?.tokens_per_second ?? 0;
-  const secondsLeft = rate > 0 ? (run.target_tokens - run.trained_tokens) / rate : null;
   return (
     <div className="run-progress">
       <div className="row ink2">
@@ -131,9 +130,9 @@ function Progress({ run }: { readonly run: RunSummary }) {
             <span>tokens/s</span>
           </>
         )}
-        {run.status === "training" && secondsLeft !== null && (
+        {run.status === "training" && rate > 0 && (
           <>
-            <b>{formatDuration(secondsLeft)}</b>
+            <b>{formatDuration((run.target_tokens - run.trained_tokens) / rate)}</b>
             <span>left</span>
           </>
         )}

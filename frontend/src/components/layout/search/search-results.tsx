@@ -9,19 +9,13 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { pickLayerRuns } from "@/components/runs/page-links";
 import { useDebouncedValue } from "@/hooks/use-values";
 
-interface Excerpt {
-  readonly before: string;
-  readonly match: string;
-  readonly after: string;
-}
-
 const BEFORE = 24;
 const AFTER = 70;
 
 const collapseSpaces = (text: string) => text.replace(/\s+/g, " ");
 
 /** The first match of the phrase or one of its words, ignoring case; the beginning of the text if there is none. */
-export function excerpt(text: string, query: string, before = BEFORE): Excerpt {
+export function excerpt(text: string, query: string, before = BEFORE) {
   const flat = collapseSpaces(text);
   const lower = flat.toLowerCase();
   const needles = [collapseSpaces(query.trim()), ...query.trim().split(/\s+/)].filter((word) => word !== "");

@@ -7,6 +7,13 @@ import { visibleText } from "@/lib/text/token-text";
 import { isContent, type NamedInfo } from "@/pages/prompt/expert-name";
 import { layersParam } from "@/pages/prompt/routing/routing-params";
 
+/** What all parts of the page show. */
+export interface Parts {
+  readonly response: CircuitResponse;
+  /** Null until it is measured. */
+  readonly check: CircuitCheck | null;
+}
+
 export const MOST_PROBABLE: CircuitTarget = { kind: "token", token: null };
 
 const isId = (text: string | undefined): text is string => text !== undefined && /^\d+$/.test(text);

@@ -2,7 +2,7 @@
 
 import { type CSSProperties, useLayoutEffect, useMemo, useRef } from "react";
 
-import type { CircuitCheck, CircuitGraph, CircuitResponse } from "@/api/types";
+import type { CircuitGraph } from "@/api/types";
 import { tokenEvents } from "@/components/tokens/token-text";
 import { ScrollBox } from "@/components/ui/pane-head";
 import { useWidth } from "@/hooks/use-size";
@@ -16,6 +16,7 @@ import {
   expertInfo,
   graphRows,
   nodeName,
+  type Parts,
   pathThrough,
   signClass,
   sizedEdges,
@@ -23,9 +24,7 @@ import {
   tokenText,
 } from "./circuit";
 
-interface GraphProps {
-  readonly response: CircuitResponse;
-  readonly check: CircuitCheck | null;
+interface GraphProps extends Parts {
   /** Indices of nodes. The path through the hovered one, or through the selected one, is highlighted. */
   readonly selected: number;
   /** The node under the pointer or focus. */
@@ -34,7 +33,7 @@ interface GraphProps {
   readonly onHover: (index: number | null) => void;
 }
 
-interface NodeProps extends Pick<GraphProps, "response" | "check" | "selected"> {
+interface NodeProps extends Parts, Pick<GraphProps, "selected"> {
   readonly index: number;
   /** The size with the darkest shade. */
   readonly largest: number;

@@ -5,7 +5,6 @@ import { Fragment, useMemo, useState } from "react";
 
 import { circuitCheckQuery, circuitQuery, predictionsQuery, progressQuery, routingQuery } from "@/api/queries";
 import type {
-  CircuitCheck,
   CircuitGraph,
   CircuitNode,
   CircuitRequest,
@@ -38,6 +37,7 @@ import {
   defaultTarget,
   kindOf,
   MOST_PROBABLE,
+  type Parts,
   SHOWN,
   DRAWN_FROM,
   sizedEdges,
@@ -147,13 +147,6 @@ function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
 const TASKS = ["circuit", "circuit-check"];
 /** Offered while no prompt is typed. */
 const EXAMPLE = "The patient was taken to the nearest";
-
-/** What all parts of the page show. */
-interface Parts {
-  readonly response: CircuitResponse;
-  /** Null until it is measured. */
-  readonly check: CircuitCheck | null;
-}
 
 /** How far a task is, and the time that is left. */
 function Progress({ of }: { readonly of: QueryKey }) {

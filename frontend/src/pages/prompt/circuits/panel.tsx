@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 
 import { directEffectsQuery, topExamplesQuery } from "@/api/queries";
-import type { CircuitCheck, CircuitEdge, CircuitNode, CircuitResponse } from "@/api/types";
+import type { CircuitEdge, CircuitNode } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -14,15 +14,13 @@ import { Button, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 import { ExpertName, FoundExpert } from "@/pages/prompt/expert-name";
 
-import { effectText, expertInfo, nodeName, tokenText } from "./circuit";
+import { effectText, expertInfo, nodeName, type Parts, tokenText } from "./circuit";
 
 const EXAMPLES = 3;
 const WRITTEN = 2;
 const FIRES_ON = 4;
 
-interface PanelProps {
-  readonly response: CircuitResponse;
-  readonly check: CircuitCheck | null;
+interface PanelProps extends Parts {
   /** The traced text. */
   readonly text: string;
   /** Index of a node. */
@@ -43,12 +41,9 @@ export function FoundNode({ response, index }: Pick<PanelProps, "response" | "in
   );
 }
 
-interface EdgeListProps extends PanelProps {
-  readonly direction: "in" | "out";
-}
-
 /** Edges to or from an expert: what the earlier one adds, as a share of the later one's activation. */
-function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps) {
+function EdgeList(props: PanelProps & { readonly direction: "in" | "out" }) {
+  const { response, check, index, onSelect, direction } = props;
   const { nodes, edges } = response.graph;
   const all = edges.flatMap((edge, number) => {
     const [here, there] = direction === "in" ? [edge.target, edge.source] : [edge.source, edge.target];
