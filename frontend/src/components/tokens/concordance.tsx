@@ -97,8 +97,12 @@ function WrappedText({ example, lockedPosition, whole, ...text }: TextProps & { 
 function RowLinks({ example, links }: { readonly example: Example; readonly links: PromptLinks }) {
   return (
     <span className="under">
-      <Link to={links.routing}>Use in Routing</Link>
-      <Link to={links.steering}>Use in Steering</Link>
+      <Link className="link" to={links.routing}>
+        Use in Routing
+      </Link>
+      <Link className="link" to={links.steering}>
+        Use in Steering
+      </Link>
       <span className="dim">
         sequence {example.sequence}, token {example.position} of {example.tokens.length}
       </span>

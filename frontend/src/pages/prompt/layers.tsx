@@ -50,8 +50,9 @@ export function Layers({ run, chosen, onChoose, children }: LayersProps) {
   };
   const chips = all.map((each) => {
     const isOwn = each.name === run.name;
+    const isShown = isOwn || chosen?.includes(each.name) === true;
     const chip = {
-      className: "chip",
+      className: isShown ? "chip sel" : "chip",
       title: `${each.name}, ${methodName(each.method)} of layer ${each.layer}`,
       children: (
         <>
@@ -72,7 +73,7 @@ export function Layers({ run, chosen, onChoose, children }: LayersProps) {
         key={each.name}
         {...chip}
         type="button"
-        aria-pressed={isOwn || chosen.includes(each.name)}
+        aria-pressed={isShown}
         disabled={isOwn}
         onClick={() => toggle(each)}
       />

@@ -222,7 +222,7 @@ function RunRow({ run, best = [], now, withModel }: RunRowProps) {
         {run.status !== "finished" && <StatusWord status={run.status} />}
         <Facts run={run} />
       </td>
-      {withModel && <td className="r-model mono">{run.language_model_name}</td>}
+      {withModel && <td className="r-model mono cut">{run.language_model_name}</td>}
       <td className="r-size">{methodName(run.method)}</td>
       <td className="num r-layer">{run.layer}</td>
       <td className="num r-size">{formatCount(run.num_experts)}</td>

@@ -96,7 +96,7 @@ function Finding({ predicted, columns, rows }: FindingProps) {
 /** Header of the heat map: legend, order, ranking and download. */
 function HeatBar({ response, predicted, locked, shown, total, end, params, setParams }: HeatBarProps) {
   return (
-    <div className="row pane-h">
+    <div className="row wrap pane-h">
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
       <p className="heat-order dim">
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
@@ -184,14 +184,7 @@ export function RoutingView(props: RoutingState & { readonly run: RunSummary; re
     <div className="prompted-columns">
       <section className="prompted-main heat-pane" aria-label="Experts by token">
         <Finding columns={columns} rows={rows} predicted={predicted} />
-        <HeatBar
-          {...props}
-          predicted={predicted}
-          locked={locked?.token}
-          shown={shown.length}
-          total={rows.length}
-          end={end}
-        />
+        <HeatBar {...props} {...{ predicted, end }} locked={locked?.token} shown={shown.length} total={rows.length} />
         <HeatMap
           {...{ columns, end, predicted }}
           rows={shown}

@@ -273,7 +273,7 @@ export function DifferenceView(props: DifferenceViewProps) {
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
       <Finding all={all} pairs={aligned} isMixed={params.mixed} lengths={lengths} />
-      <div className="row pane-h">
+      <div className="row wrap pane-h">
         <RampLegend
           kind="diverging"
           low={`First text −${formatFixed(end, 1)}`}
