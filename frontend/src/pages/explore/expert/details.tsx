@@ -33,6 +33,7 @@ import { sequentialClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 
+import type { ExamplesProps } from "./examples";
 import { RANDOM_GROUP } from "./expert-params";
 import { EXAMPLES_PER_PAGE } from "./shown-examples";
 
@@ -60,15 +61,6 @@ export function findActivation(response: Pick<RoutingResponse, "tokens">, expert
   return { pieces, peak: strongest?.index ?? null, ranks };
 }
 
-interface TestTextProps {
-  readonly run: string;
-  readonly expert: number;
-  readonly largest: number;
-  readonly text: string;
-  readonly onText: (text: string) => void;
-  readonly onHover: (activation: number | null) => void;
-}
-
 function summary({ pieces, peak }: Activation, largest: number): string {
   const active = pieces.filter((piece) => piece.value !== null).length;
   const strongest = pieces.find((piece) => piece.index === peak)?.value ?? null;
@@ -77,11 +69,12 @@ function summary({ pieces, peak }: Activation, largest: number): string {
   return `Active on ${formatCount(active)} of ${formatCount(pieces.length)} tokens, maximum ${formatFixed(strongest)}${share}.`;
 }
 
-interface TestedProps extends Pick<TestTextProps, "expert" | "largest" | "onHover"> {
+interface TestedProps extends Pick<ExamplesProps, "detail" | "onHover"> {
   readonly response: RoutingResponse;
 }
 
-function TestedText({ response, expert, largest, onHover }: TestedProps) {
+function TestedText({ response, detail, onHover }: TestedProps) {
+  const { expert, max_activation: largest } = detail.row;
   const activation = useMemo(() => findActivation(response, expert), [response, expert]);
   const tip = ({ index, text, id, value }: Piece) => {
     const rank = activation.ranks.get(index);
@@ -108,10 +101,10 @@ function TestedText({ response, expert, largest, onHover }: TestedProps) {
   );
 }
 
-export function TestText({ run, expert, largest, text, onText, onHover }: TestTextProps) {
+export function TestText({ run, detail, params: { test: text }, setParams, onHover }: ExamplesProps) {
   const [draft, setDraft] = useState(text);
   const { data, error, isFetching, isPlaceholderData } = useQuery(routingQuery(run, text));
-  const submit = () => onText(draft.trim());
+  const submit = () => setParams({ test: draft.trim() });
   return (
     <section className="pane test-text">
       <PaneHead title="Test on a text" note="computes its activation on each token with the language model" />
@@ -128,7 +121,7 @@ export function TestText({ run, expert, largest, text, onText, onHover }: TestTe
       </div>
       {error !== null && <ErrorState error={error} />}
       {data !== undefined && !isPlaceholderData && text !== "" && (
-        <TestedText response={data} expert={expert} largest={largest} onHover={onHover} />
+        <TestedText response={data} detail={detail} onHover={onHover} />
       )}
     </section>
   );
@@ -154,17 +147,18 @@ function Fact({ name, term, unit, children }: FactProps) {
 
 /** Statistics of an expert over the indexed text. */
 export function Facts({ row }: { readonly row: ExpertRow }) {
-  const columns = useColumns().filter(({ shown }) => shown.includes("expert"));
-  const facts = (chosen: readonly Column[]) =>
-    chosen.map((column) => (
-      <Fact key={column.key} name={<ColumnTerm column={column}>{column.title}</ColumnTerm>} unit={column.unit}>
-        {formatValue(column, row)}
-      </Fact>
-    ));
+  const isShown = ({ key, shown }: Column) => shown.includes("expert") && (key === "density" || row.active_tokens > 0);
+  const columns = useColumns().filter(isShown);
   return (
     <section>
       <PaneHead title="Statistics" note="over the indexed text" />
-      <dl className="kv">{facts(columns.filter(({ key }) => key === "density" || row.active_tokens > 0))}</dl>
+      <dl className="kv">
+        {columns.map((column) => (
+          <Fact key={column.key} name={<ColumnTerm column={column}>{column.title}</ColumnTerm>} unit={column.unit}>
+            {formatValue(column, row)}
+          </Fact>
+        ))}
+      </dl>
     </section>
   );
 }

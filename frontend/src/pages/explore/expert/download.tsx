@@ -35,12 +35,6 @@ export interface ShownGroup {
   readonly duplicates: number;
 }
 
-interface SplitText {
-  readonly before: string;
-  readonly token: string;
-  readonly after: string;
-}
-
 function splitAtPeak(example: Example, view: ConcordanceMode) {
   if (view === "aligned") return kwicWindow(example, ALIGNED_BEFORE, ALIGNED_AFTER);
   const all = view === "full" ? pieces(example) : snippet(example, SNIPPET_TOKENS);
@@ -54,49 +48,26 @@ function splitAtPeak(example: Example, view: ConcordanceMode) {
 }
 
 /** An example, cut as on screen, split at the peak. */
-export function splitText(example: Example, { view, breaks }: ExampleLayout): SplitText {
+export function splitText(example: Example, { view, breaks }: ExampleLayout) {
   const layout = view === "full" ? "block" : "line";
-  const joinDisplayed = (shown: readonly Piece[]) =>
-    shown.map((piece) => displayText(piece.text, layout, breaks)).join("");
+  const join = (shown: readonly Piece[] = []) => shown.map((piece) => displayText(piece.text, layout, breaks)).join("");
   const window = splitAtPeak(example, view);
-  if (window === null) return { before: "", token: "", after: "" };
-  return {
-    before: joinDisplayed(window.left),
-    token: joinDisplayed([window.peak]),
-    after: joinDisplayed(window.right),
-  };
+  return { before: join(window?.left), token: join(window ? [window.peak] : []), after: join(window?.right) };
 }
 
-const EXAMPLE_COLUMNS = [
-  "group",
-  "low",
-  "high",
-  "share of active tokens",
-  "activation",
-  "sequence",
-  "position",
-  "before",
-  "token",
-  "after",
-] as const;
-
-const cell = (value: number | null) => (value === null ? "" : String(value));
+const GROUP_COLUMNS = ["group", "low", "high", "share of active tokens"];
+const EXAMPLE_COLUMNS = ["activation", "sequence", "position", "before", "token", "after"] as const;
 
 /** One row per example. */
 export function examplesTable(groups: readonly ShownGroup[], layout: ExampleLayout): FigureTable {
   const rows = groups.flatMap(({ name, low, high, share, examples }) =>
     examples.map((example) => {
-      const { before, token, after } = splitText(example, layout);
-      const location = [String(example.activation), String(example.sequence), String(example.position)];
-      return [name, cell(low), cell(high), cell(share), ...location, before, token, after];
+      const own = { ...example, ...splitText(example, layout) };
+      const row = [name, low, high, share, ...EXAMPLE_COLUMNS.map((column) => own[column])];
+      return row.map((value) => String(value ?? ""));
     }),
   );
-  return { columns: EXAMPLE_COLUMNS, rows };
-}
-
-function exampleJson(example: Example, layout: ExampleLayout) {
-  const { activation, sequence, position } = example;
-  return { activation, sequence, position, ...splitText(example, layout), active: example.active };
+  return { columns: [...GROUP_COLUMNS, ...EXAMPLE_COLUMNS], rows };
 }
 
 /** Statistics and examples in one file. `seed` is the random sample's. */
@@ -109,7 +80,10 @@ export function expertJson(
   const { view, breaks, seed } = layout;
   const exported = groups.map(({ examples, ...group }) => ({
     ...group,
-    examples: examples.map((example) => exampleJson(example, layout)),
+    examples: examples.map((example) => {
+      const { activation, sequence, position, active } = example;
+      return { activation, sequence, position, ...splitText(example, layout), active };
+    }),
   }));
   return JSON.stringify({ run, ...detail, shown: { view, breaks, seed }, groups: exported }, null, 2);
 }

@@ -287,13 +287,10 @@ function ExampleGroups({ bins, ...props }: ExamplesProps & { readonly bins: read
   const queries = useQueryClient();
   // Rendered again when examples of another bin arrive.
   useIsFetching({ queryKey: ["run", run, "examples", expert] });
-  const strongerThan = ({ bin }: ActivationBin) =>
-    fetchedExamples(
-      queries,
-      run,
-      expert,
-      props.detail.bins.map((other) => other.bin).filter((other) => other < bin),
-    );
+  const strongerThan = ({ bin }: ActivationBin) => {
+    const stronger = props.detail.bins.map((other) => other.bin).filter((other) => other < bin);
+    return fetchedExamples(queries, run, expert, stronger);
+  };
   return bins.map((bin) => (
     <ExampleGroup
       key={`${expert}-${bin.bin}`}
@@ -311,8 +308,7 @@ function WeakerExamples(props: ExamplesProps) {
   const { run, expert, ...shared } = useGroups(props).shared;
   const { row } = props.detail;
   const bins = weakerBins(props.detail.bins, props.params.all);
-  const queries = bins.map(({ bin }) => topExamplesQuery(run, expert, 1, bin));
-  const results = useQueries({ queries });
+  const results = useQueries({ queries: bins.map(({ bin }) => topExamplesQuery(run, expert, 1, bin)) });
   const top = useTopExamples(run, expert);
   if (bins.length === 0)
     return (
@@ -323,10 +319,8 @@ function WeakerExamples(props: ExamplesProps) {
         </p>
       )
     );
-  const { examples } = deduplicate(
-    results.flatMap(({ data }) => data?.examples ?? []),
-    top,
-  );
+  const fetched = results.flatMap(({ data }) => data?.examples ?? []);
+  const { examples } = deduplicate(fetched, top);
   const strong = shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2);
   return (
     <section className="group" aria-label="Weaker activations">

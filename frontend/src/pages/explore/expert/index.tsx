@@ -40,28 +40,21 @@ interface SectionProps extends ExamplesProps {
 }
 
 /** The remaining sections, in columns of equal height. */
-function DetailSections({ summary, run, detail, params, setParams, onHover, marker }: SectionProps) {
+function DetailSections({ summary, marker, ...props }: SectionProps) {
+  const { run, detail } = props;
   const { row, recurrence, ablation } = detail;
-  const { expert } = row;
   return (
     <>
-      <TestText
-        run={run}
-        expert={expert}
-        largest={row.max_activation}
-        text={params.test}
-        onText={(test) => setParams({ test })}
-        onHover={onHover}
-      />
+      <TestText {...props} />
       <div className="detail-columns">
         <TokensAndActivations row={row} marker={marker} />
         <Facts row={row} />
-        <Similar run={run} expert={expert} by={params.by} onBy={(by) => setParams({ by })} />
+        <Similar {...props} />
         {ablation !== null && <CausalImportance ablation={ablation} />}
         <LabelQuality detail={detail} />
         {recurrence !== null && <Recurrence recurrence={recurrence} row={row} />}
       </div>
-      {hasMatrix(summary) && <WeightAnalysis run={run} expert={expert} />}
+      {hasMatrix(summary) && <WeightAnalysis run={run} expert={row.expert} />}
     </>
   );
 }

@@ -10,7 +10,6 @@ import type {
   ExpertRow,
   RecurrenceMatch,
   SharedTokens,
-  SimilarBy,
   SimilarExpert,
   SimilarExperts,
 } from "@/api/types";
@@ -30,6 +29,8 @@ import {
   formatPlural,
 } from "@/lib/text/format";
 import { FoundTable } from "@/pages/explore/search/found-table";
+
+import type { ExamplesProps } from "./examples";
 
 /** Co-activating experts per list, and before all are shown. */
 const MAX_COMPANIONS = 6;
@@ -190,14 +191,8 @@ export function Recurrence({ recurrence, row }: { readonly recurrence: ExpertRec
   );
 }
 
-interface SimilarProps {
-  readonly run: string;
-  readonly expert: number;
-  readonly by: SimilarBy;
-  readonly onBy: (by: SimilarBy) => void;
-}
-
-export function Similar({ run, expert, by, onBy }: SimilarProps) {
+export function Similar({ run, detail, params: { by }, setParams }: ExamplesProps) {
+  const { expert } = detail.row;
   const isCoactive = by === "coactivation";
   const { data, error, isPending } = useQuery(similarQuery(run, expert, by, isCoactive ? MAX_COMPANIONS : undefined));
   return (
@@ -210,7 +205,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
         <SegmentedControl
           label="Similar by"
           value={by}
-          onChange={onBy}
+          onChange={(chosen) => setParams({ by: chosen })}
           segments={segmentsOf({ gate: "gate", output: "output", tokens: "tokens", coactivation: "co-activation" })}
         />
       </div>

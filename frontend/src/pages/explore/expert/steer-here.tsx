@@ -130,20 +130,19 @@ function useTexts({ run, detail, prompt, start: first }: TextsOf) {
   // Its row is there before it is known, so that nothing moves.
   const rows = isKnown && random === undefined ? texts : [...texts, control];
   const pending = rows.find(([, { generation }]) => PENDING.includes(generation.status));
+  const state = pending && (describeProgress(pending[1].generation, "steered") || "waiting for what it writes");
   const stop = () => {
     setStopped(true);
     for (const [, generator] of rows) generator.stop();
   };
   return {
     ...{ texts, rows, control: rows === texts ? null : control },
-    progress: isStopped ? "Stopped." : pending && `${rows.length + 1} texts: ${describePending(pending[1].generation)}`,
+    prompt: prompt || (first ?? ""),
+    progress: isStopped ? "Stopped." : state && `${rows.length + 1} texts: ${state}`,
     stop: isStopped || pending === undefined ? null : stop,
     resume: () => setStopped(false),
   };
 }
-
-const describePending = (generation: Generation) =>
-  describeProgress(generation, "steered") || "waiting for what it writes";
 
 type Shown = ReturnType<typeof useTexts>;
 
@@ -170,13 +169,9 @@ function Conclusion({ texts, control, rows }: Shown) {
   );
 }
 
-interface TextsProps extends Pick<TextsOf, "detail" | "prompt" | "start"> {
-  readonly shown: Shown;
-}
-
-function Texts({ detail: { row }, prompt, start = "", shown }: TextsProps) {
+function Texts({ detail: { row }, shown }: Pick<TextsOf, "detail"> & { readonly shown: Shown }) {
   const links = usePageLinks();
-  const { texts, rows } = shown;
+  const { texts, rows, prompt } = shown;
   const isBusy = shown.stop !== null;
   const failures = rows.flatMap(([, { generation }]) => generation.failure ?? []);
   return (
@@ -210,7 +205,7 @@ function Texts({ detail: { row }, prompt, start = "", shown }: TextsProps) {
               variant="steered"
               generation={generation}
               isBusy={isBusy}
-              steeringUrl={links.page("steering", { prompt: prompt || start, edits: formatEdits([one]) })}
+              steeringUrl={links.page("steering", { prompt, edits: formatEdits([one]) })}
             />
           );
         })}
@@ -278,7 +273,7 @@ export function SteerHere({ run, detail, prompt, onPrompt }: SteerHereProps) {
           <RampLegend kind="diverging" low={`Δ log p, nats −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
         </span>
       </div>
-      <Texts detail={detail} prompt={prompt} start={start} shown={shown} />
+      <Texts detail={detail} shown={shown} />
     </section>
   );
 }

@@ -6,7 +6,6 @@ import { Dialog, DialogTrigger, Menu, MenuItem, MenuTrigger, Popover } from "rea
 
 import { messageOf } from "@/api/http";
 import { expertsQuery, fetchAllExperts, listsQuery } from "@/api/queries";
-import type { ExpertRow } from "@/api/types";
 import { canBeHidden, type Filter, formatBound } from "@/components/experts/columns";
 import { LabelNote } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
@@ -174,21 +173,18 @@ function ColumnsMenu({ run, view }: FilterBarProps) {
 const FORMATS = { csv: "CSV", json: "JSON" } as const;
 type Format = keyof typeof FORMATS;
 
-function save(run: string, view: ExpertsView, rows: readonly ExpertRow[], format: Format): void {
-  const experts = rows.map((row) => tableRow(row, view.columns, view.params.hide));
-  const name = `${run}-experts.${format}`;
-  if (format === "csv") saveFile(name, recordsCsv(experts), "text/csv");
-  else saveFile(name, JSON.stringify({ run, asked: toFilters(view), experts }, null, 2), "application/json");
-}
-
 /** Exports all experts that match the filters, with the order and columns on screen. */
 function ExportTable({ run, view }: FilterBarProps) {
   const [progress, setProgress] = useState("");
   const start = async (format: Format) => {
     setProgress("0");
     try {
-      const rows = await fetchAllExperts(run, toFilters(view), (count) => setProgress(formatCount(count)));
-      save(run, view, rows, format);
+      const asked = toFilters(view);
+      const rows = await fetchAllExperts(run, asked, (count) => setProgress(formatCount(count)));
+      const experts = rows.map((row) => tableRow(row, view.columns, view.params.hide));
+      const name = `${run}-experts.${format}`;
+      if (format === "csv") saveFile(name, recordsCsv(experts), "text/csv");
+      else saveFile(name, JSON.stringify({ run, asked, experts }, null, 2), "application/json");
       setProgress("");
     } catch (error) {
       setProgress(messageOf(error));

@@ -20,7 +20,7 @@ import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 import { boundParams, EXPERTS_PARAMS, type ExpertsView } from "./experts-params";
 import { FilterBar } from "./filter-bar";
 import { Overview } from "./overview";
-import { ExpertsTable, useStrongest } from "./table";
+import { ExpertsTable, useLargest } from "./table";
 
 function useExpertsView(run: string): ExpertsView {
   const columns = useColumns();
@@ -28,7 +28,7 @@ function useExpertsView(run: string): ExpertsView {
   const [params, setParams] = useUrlState(EXPERTS_PARAMS);
   const [bounds, setBounds] = useUrlState(useMemo(() => boundParams(filters), [filters]));
   // Nearly every index has it, so the order rarely changes when this is known.
-  const isSteerable = useStrongest(run)?.steerability !== null;
+  const isSteerable = useLargest(run, "max_activation")?.steerability !== null;
   return { columns, filters, isSteerable, params, setParams, bounds, setBounds };
 }
 

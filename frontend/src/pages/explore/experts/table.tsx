@@ -59,22 +59,15 @@ export function restoresPosition(state: unknown): boolean {
   return typeof state === "object" && state !== null && "toPlace" in state;
 }
 
-/** The run's expert with the strongest activation, which has every measured value. */
-export function useStrongest(run: string): ExpertRow | undefined {
-  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "max_activation", order: "desc" }, 1));
-  return data?.pages[0]?.experts[0];
-}
-
-/** Whether `mxd recurrence` has compared the run with others. */
-function useIsCompared(run: string): boolean {
-  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "recurrence", order: "desc" }, 1));
-  return typeof data?.pages[0]?.experts[0]?.recurrence === "number";
+/** The run's expert with the largest value. That with the strongest activation has every measured value. */
+export function useLargest(run: string, sort: "max_activation" | "recurrence"): ExpertRow | undefined {
+  return useInfiniteQuery(expertsQuery(run, { sort, order: "desc" }, 1)).data?.pages[0]?.experts[0];
 }
 
 /** Without the columns of `mxd ablate` and `mxd recurrence` if they did not run. */
 export function useAvailableColumns(run: string, columns: readonly Column[]): readonly Column[] {
-  const isAblated = typeof useStrongest(run)?.loss_increase === "number";
-  const isCompared = useIsCompared(run);
+  const isAblated = typeof useLargest(run, "max_activation")?.loss_increase === "number";
+  const isCompared = typeof useLargest(run, "recurrence")?.recurrence === "number";
   return useMemo(() => {
     const isMeasured = { index: true, annotation: true, ablate: isAblated, recurrence: isCompared };
     return columns.filter((column) => inTable(column) && isMeasured[column.measured_by]);
