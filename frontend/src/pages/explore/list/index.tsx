@@ -16,7 +16,7 @@ import {
   useUpdateList,
 } from "@/api/mutations";
 import { listQuery } from "@/api/queries";
-import type { Column, ExpertList, ListEntry, RunSummary } from "@/api/types";
+import type { ExpertList, ListEntry, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { recordsCsv } from "@/components/plots/figure";
@@ -153,9 +153,6 @@ interface ListHeadProps {
   readonly data: ExpertList;
 }
 
-const listCsv = ({ entries }: ExpertList, columns: readonly Column[]) =>
-  recordsCsv(entries.map(({ row, note }) => ({ ...tableRow(row, columns, []), note })));
-
 /** Only letters and digits, which every file system accepts. */
 const fileName = (run: string, name: string) => `${run}-${name.replace(/[^\p{L}\p{N}]+/gu, "-")}`;
 
@@ -256,7 +253,7 @@ function ListHead({ run, data }: ListHeadProps) {
         </Button>
         <ExportMenu
           name={fileName(run, data.list.name)}
-          csv={() => listCsv(data, columns)}
+          csv={() => recordsCsv(data.entries.map(({ row, note }) => ({ ...tableRow(row, columns, []), note })))}
           json={() => ({ run, ...data })}
           isDisabled={experts.length === 0}
         />
@@ -359,21 +356,16 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
   );
 }
 
-function useListName(id: number | null): string | undefined {
-  const { name: run } = useCurrentRun();
-  const { data } = useQuery({ ...listQuery(run ?? "", id ?? 0), enabled: run !== null && id !== null });
-  return data?.list.name;
-}
-
 export default function ListPage() {
   const { list = "" } = useParams();
   const links = usePageLinks();
   const isNumber = /^\d{1,9}$/.test(list);
-  const name = useListName(isNumber ? Number(list) : null);
+  const { name: run } = useCurrentRun();
+  const { data } = useQuery({ ...listQuery(run ?? "", Number(list)), enabled: run !== null && isNumber });
   return (
     <>
       <title>{`List ${list} · MxD Explorer`}</title>
-      <PageBar crumbs={[{ label: "Experts", to: links.page("experts") }, { label: name ?? list }]} />
+      <PageBar crumbs={[{ label: "Experts", to: links.page("experts") }, { label: data?.list.name ?? list }]} />
       <WithRun>
         {(run) =>
           isNumber ? (

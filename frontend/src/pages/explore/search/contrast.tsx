@@ -6,9 +6,8 @@ import { FileTrigger } from "react-aria-components";
 
 import { streamContrast } from "@/api/http";
 import { kindsQuery } from "@/api/queries";
-import type { ContrastDoneEvent, StepEvent, ContrastRequest, ContrastResult, RunSummary, TextKind } from "@/api/types";
+import type { ContrastDoneEvent, StepEvent, ContrastRequest, ContrastResult, RunSummary } from "@/api/types";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
-import { useCurrentRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
@@ -16,7 +15,7 @@ import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState, Failure, LoadingState } from "@/components/ui/states";
 import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
 import { useControlKey } from "@/hooks/use-shortcut";
-import { currentParams, useUrlState, type Values } from "@/hooks/use-url-state";
+import { currentParams, type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { formatCount, formatDuration, formatPlural } from "@/lib/text/format";
 
 import {
@@ -35,8 +34,9 @@ interface ContrastWork extends StreamedWork<ContrastRequest, StepEvent> {
   readonly result: ContrastResult | null;
 }
 
+type ContrastState = UrlState<typeof CONTRAST_PARAMS>;
 /** The choice of texts, as in the URL: the Back button finds its result again. */
-type ContrastChoice = Pick<Values<typeof CONTRAST_PARAMS>, "a" | "b" | "tokens">;
+type ContrastChoice = Pick<ContrastState["params"], "a" | "b" | "tokens">;
 
 const resultKey = (run: string, { a, b, tokens }: ContrastChoice) => ["run", run, "contrast", a, b, tokens];
 
@@ -75,22 +75,15 @@ function useSubmitKey(submit: () => void): void {
   }, [presses]);
 }
 
-interface TextChoiceProps {
-  readonly side: "A" | "B";
-  /** Undefined while they load. */
-  readonly kinds: readonly TextKind[] | undefined;
-  /** The chosen kind, or `OWN_TEXT`. */
-  readonly kind: string;
-  readonly text: string;
-  readonly onKind: (kind: string) => void;
-  readonly onText: (text: string) => void;
-  readonly onSubmit: () => void;
+interface TextProps {
+  readonly side: Side;
+  readonly choice: ReturnType<typeof useTexts>;
 }
 
-function OpenFile({ side, onText }: Pick<TextChoiceProps, "side" | "onText">) {
+function OpenFile({ side, choice }: TextProps) {
   const { mutate, isPending, error } = useMutation({
     mutationFn: async (file: File) => textOfFile(file.name, await file.text()),
-    onSuccess: onText,
+    onSuccess: (text) => choice.setText(side, text),
   });
   const choose = (files: FileList | null) => {
     const file = files?.item(0);
@@ -99,7 +92,7 @@ function OpenFile({ side, onText }: Pick<TextChoiceProps, "side" | "onText">) {
   return (
     <>
       <FileTrigger acceptedFileTypes={["text/plain", ".txt", ".jsonl"]} onSelect={choose}>
-        <TriggerButton className="btn" isDisabled={isPending} aria-label={`Open file as text ${side}`}>
+        <TriggerButton className="btn" isDisabled={isPending} aria-label={`Open file as text ${NAMES[side]}`}>
           Open file
         </TriggerButton>
       </FileTrigger>
@@ -109,12 +102,16 @@ function OpenFile({ side, onText }: Pick<TextChoiceProps, "side" | "onText">) {
 }
 
 /** A kind of the indexed text, or own documents. */
-function Source({ side, kinds, kind, onKind }: Pick<TextChoiceProps, "side" | "kinds" | "kind" | "onKind">) {
+function Source({ side, choice: { kinds, chosen, setKind } }: TextProps) {
   if (kinds?.length === 0) return null;
   return (
     <label>
-      <b>{side}</b>{" "}
-      <select aria-label={`Source of text ${side}`} value={kind} onChange={(event) => onKind(event.target.value)}>
+      <b>{NAMES[side]}</b>{" "}
+      <select
+        aria-label={`Source of text ${NAMES[side]}`}
+        value={chosen[side]}
+        onChange={(event) => setKind(side, event.target.value)}
+      >
         <option value={OWN_TEXT}>Own text</option>
         <optgroup label="Kinds of the indexed text">
           {kinds?.map((each) => (
@@ -129,25 +126,26 @@ function Source({ side, kinds, kind, onKind }: Pick<TextChoiceProps, "side" | "k
 }
 
 /** Documents that are pasted or read from a file. */
-function OwnText({ side, text, onText, onSubmit }: Omit<TextChoiceProps, "kinds" | "kind" | "onKind">) {
-  const { name } = useCurrentRun();
-  const { min_documents: least = 0 } = useQuery(kindsQuery(name ?? "")).data ?? {};
+function OwnText({ side, choice, onSubmit }: TextProps & { readonly onSubmit: () => void }) {
+  const { query, texts, setText } = choice;
+  const { min_documents: least = 0 } = query.data ?? {};
+  const text = texts[side];
   const numDocuments = splitDocuments(text).length;
   return (
-    <section className="stack" aria-label={`Text ${side}`}>
+    <section className="stack" aria-label={`Text ${NAMES[side]}`}>
       <div className="row wrap contrast-bar">
-        <b>Text {side}</b>
+        <b>Text {NAMES[side]}</b>
         {numDocuments > 0 && <span>{formatPlural(numDocuments, "document")}</span>}
         <span className={numDocuments > 0 && numDocuments < least ? "bad" : "dim"}>
           at least {least}, separated by blank lines
         </span>
         <span className="grow" />
-        <OpenFile side={side} onText={onText} />
+        <OpenFile side={side} choice={choice} />
       </div>
       <PromptBox
-        label={`Documents of text ${side}`}
+        label={`Documents of text ${NAMES[side]}`}
         placeholder="One document, a blank line, the next document …"
-        draft={{ text, setText: onText, commit: onSubmit }}
+        draft={{ text, setText: (next) => setText(side, next), commit: onSubmit }}
         onOpen="leave-focus"
       />
     </section>
@@ -182,6 +180,9 @@ function Progress({ progress }: Pick<ContrastWork, "progress">) {
   );
 }
 
+/** Enough to see what a result looks like. */
+const EXAMPLE_TOKENS = 8192;
+
 /** What there is before a result. */
 function NoResult({ work, onTry }: { readonly work: ContrastWork; readonly onTry: (() => void) | null }) {
   if (work.status === "working") return <Progress progress={work.progress} />;
@@ -193,42 +194,31 @@ function NoResult({ work, onTry }: { readonly work: ContrastWork; readonly onTry
           {work.failure}
         </p>
       )}
-      <Explanation onTry={onTry} />
+      <EmptyState title="Experts that are active more often in one text than in another">
+        Choose two kinds of the indexed text, or own texts of several documents each. Both are run through the model.
+        Each expert’s <Term id="density">activation density</Term> in A is divided by that in B, with half an active
+        token added to both. Every ratio has a <Term id="interval">95 % interval</Term>, computed over documents.{" "}
+        <Term id="q_value">q-values</Term> correct for the number of experts. As a control, the documents are assigned
+        to the two texts at random. Nothing is stored on the server.
+        {onTry !== null && (
+          <p>
+            <Button icon="play" onClick={onTry}>
+              Try it with {formatCount(EXAMPLE_TOKENS)} tokens of each, about {durationOf(EXAMPLE_TOKENS)}
+            </Button>
+          </p>
+        )}
+      </EmptyState>
     </>
   );
 }
 
-/** Enough to see what a result looks like. */
-const EXAMPLE_TOKENS = 8192;
-
-function Explanation({ onTry }: { readonly onTry: (() => void) | null }) {
-  return (
-    <EmptyState title="Experts that are active more often in one text than in another">
-      Choose two kinds of the indexed text, or own texts of several documents each. Both are run through the model. Each
-      expert’s <Term id="density">activation density</Term> in A is divided by that in B, with half an active token
-      added to both. Every ratio has a <Term id="interval">95 % interval</Term>, computed over documents.{" "}
-      <Term id="q_value">q-values</Term> correct for the number of experts. As a control, the documents are assigned to
-      the two texts at random. Nothing is stored on the server.
-      {onTry !== null && (
-        <p>
-          <Button icon="play" onClick={onTry}>
-            Try it with {formatCount(EXAMPLE_TOKENS)} tokens of each, about {durationOf(EXAMPLE_TOKENS)}
-          </Button>
-        </p>
-      )}
-    </EmptyState>
-  );
-}
-
-interface StartBarProps {
+interface StartBarProps extends ContrastState {
   readonly work: ContrastWork;
-  readonly tokens: number;
-  readonly onTokens: (tokens: number) => void;
   readonly canStart: boolean;
   readonly onStart: () => void;
 }
 
-function StartBar({ work, tokens, onTokens, canStart, onStart }: StartBarProps) {
+function StartBar({ work, params: { tokens }, setParams, canStart, onStart }: StartBarProps) {
   return (
     <>
       <label>
@@ -239,7 +229,7 @@ function StartBar({ work, tokens, onTokens, canStart, onStart }: StartBarProps) 
           digits={0}
           min={100}
           max={MAX_TOKENS}
-          onCommit={(value) => onTokens(Math.round(value))}
+          onCommit={(value) => setParams({ tokens: Math.round(value) })}
         />
       </label>
       {work.status === "working" ? (
@@ -263,73 +253,55 @@ function StartBar({ work, tokens, onTokens, canStart, onStart }: StartBarProps) 
 const SIDES = ["a", "b"] as const;
 const NAMES = { a: "A", b: "B" } as const;
 
-/** Both texts: kinds of the indexed text, or own documents. */
-function useTexts(run: string, { a, b }: Pick<ContrastChoice, "a" | "b">) {
+/** Both texts: kinds of the indexed text, which are undefined while they load, or own documents. */
+function useTexts(run: string, { params, setParams }: ContrastState) {
   const [texts, setTexts] = useState({ a: "", b: "" });
-  const { data, error, refetch } = useQuery(kindsQuery(run));
-  const kinds = error === null ? data?.kinds : [];
-  const chosen = chosenKinds(
-    a,
-    b,
-    kinds?.map(({ kind }) => kind),
-  );
-  const choice = (side: Side) => {
+  const query = useQuery(kindsQuery(run));
+  const kinds = query.error === null ? query.data?.kinds : [];
+  const names = kinds?.map(({ kind }) => kind);
+  const chosen = chosenKinds(params.a, params.b, names);
+  const asked = (side: Side) => {
     const kind = chosen[side];
     return kind === OWN_TEXT ? { documents: [...splitDocuments(texts[side])] } : { documents: [], kind };
   };
   const setText = (side: Side, text: string) => setTexts((current) => ({ ...current, [side]: text }));
+  const setKind = (side: Side, kind: string) => setParams({ ...chosen, [side]: kind }, "push");
   const isGiven = SIDES.every((side) => chosen[side] !== OWN_TEXT || texts[side].trim() !== "");
   // While the kinds load, one of them will probably be chosen.
   const owned = SIDES.filter((side) => kinds !== undefined && chosen[side] === OWN_TEXT);
-  return { kinds, owned, error, refetch, chosen, choice, texts, setText, isGiven };
+  return { query, kinds, owned, chosen, setKind, asked, texts, setText, isGiven };
 }
 
 export function Contrast({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CONTRAST_PARAMS);
-  const { kinds, owned, error, refetch, chosen, choice, texts, setText, isGiven } = useTexts(run.name, params);
+  const choice = useTexts(run.name, { params, setParams });
+  const { query, owned, chosen, asked, isGiven } = choice;
   const work = useContrast(run.name, params);
   const isSame = chosen.a !== OWN_TEXT && chosen.a === chosen.b;
   const canStart = work.status !== "working" && isGiven && !isSame;
   const start = (tokens = currentParams(CONTRAST_PARAMS).tokens) => {
     if (!canStart) return;
     setParams({ tokens });
-    work.start({ a: choice("a"), b: choice("b"), tokens, limit: MAX_EXPERTS });
+    work.start({ a: asked("a"), b: asked("b"), tokens, limit: MAX_EXPERTS });
   };
   useSubmitKey(() => start());
   return (
     <div className="stack contrast-page" aria-busy={work.status === "working"}>
       <div className="row wrap contrast-bar">
         {SIDES.map((side) => (
-          <Source
-            key={side}
-            side={NAMES[side]}
-            kinds={kinds}
-            kind={chosen[side]}
-            onKind={(kind) => setParams({ ...chosen, [side]: kind }, "push")}
-          />
+          <Source key={side} side={side} choice={choice} />
         ))}
-        <StartBar
-          {...{ work, canStart }}
-          tokens={params.tokens}
-          onTokens={(tokens) => setParams({ tokens })}
-          onStart={() => start()}
-        />
+        <StartBar {...{ work, params, setParams, canStart }} onStart={() => start()} />
         {isSame && <span className="bad">Choose two different kinds.</span>}
       </div>
       {owned.length > 0 && (
         <div className="contrast-texts">
           {owned.map((side) => (
-            <OwnText
-              key={side}
-              side={NAMES[side]}
-              text={texts[side]}
-              onText={(text) => setText(side, text)}
-              onSubmit={() => start()}
-            />
+            <OwnText key={side} side={side} choice={choice} onSubmit={() => start()} />
           ))}
         </div>
       )}
-      {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
+      {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
       {work.result === null ? (
         <NoResult work={work} onTry={canStart ? () => start(EXAMPLE_TOKENS) : null} />
       ) : (

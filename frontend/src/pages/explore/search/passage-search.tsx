@@ -24,8 +24,6 @@ import { FoundExpert } from "@/pages/prompt/expert-name";
 
 import { densityColumn, type FoundColumn, FoundTable, useParts } from "./found-table";
 
-export const RANKINGS = ["lift", "mass"] as const;
-
 /** Words are looked up in labels, tokens and examples; a passage or two texts are run through the language model, and the
  *  last is what it should say. */
 export const SEARCH_KINDS = {
@@ -39,7 +37,7 @@ export const SEARCH_PARAMS = {
   kind: choiceParam(Object.keys(SEARCH_KINDS) as (keyof typeof SEARCH_KINDS)[], "words"),
   text: textParam(""),
   position: numberParam(null, { min: 0 }),
-  by: choiceParam(RANKINGS, "lift"),
+  by: choiceParam(["lift", "mass"], "lift"),
   max_density: numberParam(null, { min: 0, max: 1 }),
   /** Whether weak labels are not ordered after the others. */
   mixed: flagParam,

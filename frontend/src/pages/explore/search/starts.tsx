@@ -36,12 +36,7 @@ function Words({ run, onText }: StartsProps) {
               {best === undefined || best.matched === "example" ? (
                 <span className="dim">by related words</span>
               ) : (
-                <ExpertLink
-                  expert={best.expert}
-                  label={best.label}
-                  automatic={best.automatic}
-                  topTokens={best.top_tokens}
-                />
+                <ExpertLink {...best} topTokens={best.top_tokens} />
               )}
             </li>
           );
@@ -59,10 +54,10 @@ function Steerable({ run }: Pick<StartsProps, "run">) {
     <section>
       <h2>Most steerable experts, nats</h2>
       <ul className="expert-list">
-        {data?.pages[0]?.experts.map(({ expert, label, automatic, top_tokens: tokens, steerability }) => (
-          <li key={expert} className="row">
-            <ExpertLink expert={expert} label={label} automatic={automatic} topTokens={tokens} />
-            <span className="num dim">{steerability !== null && formatFixed(steerability, 3)}</span>
+        {data?.pages[0]?.experts.map((row) => (
+          <li key={row.expert} className="row">
+            <ExpertLink {...row} topTokens={row.top_tokens} />
+            <span className="num dim">{row.steerability !== null && formatFixed(row.steerability, 3)}</span>
           </li>
         ))}
       </ul>
