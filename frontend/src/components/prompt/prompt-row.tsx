@@ -13,7 +13,7 @@ import { unreadEdits } from "@/lib/edits/edits";
 import { FromExample } from "./example-prompts";
 import { PromptBox, type PromptDraft, SUBMIT_KEY } from "./prompt-box";
 
-interface PromptRowProps {
+export interface PromptRowProps {
   readonly run: RunSummary;
   readonly draft: PromptDraft;
   readonly placeholder?: string;

@@ -1,15 +1,10 @@
 /** Values outside React that components subscribe to: the prompt of the page visited last, and the colour theme. */
 
-export interface Listeners {
-  readonly notify: () => void;
-  readonly subscribe: (listener: () => void) => () => void;
-}
-
-export function createListeners(): Listeners {
+export function createListeners() {
   const listeners = new Set<() => void>();
   return {
     notify: () => listeners.forEach((listener) => listener()),
-    subscribe: (listener) => {
+    subscribe: (listener: () => void) => {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },

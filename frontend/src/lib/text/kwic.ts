@@ -19,12 +19,6 @@ export interface TokenSequence {
   readonly active: readonly (readonly [number, number, number?])[];
 }
 
-interface KwicWindow {
-  readonly left: readonly Piece[];
-  readonly peak: Piece;
-  readonly right: readonly Piece[];
-}
-
 const withRank = (rank: number | undefined) => (rank === undefined ? {} : { rank: rank + 1 });
 
 export function pieces(example: Omit<TokenSequence, "position">): readonly Piece[] {
@@ -51,7 +45,7 @@ function takeWithinBudget(candidates: readonly Piece[], budget: number): readonl
 }
 
 /** The peak with at least `before` and `after` characters around it, as far as the sequence goes. */
-export function kwicWindow(example: TokenSequence, before: number, after: number): KwicWindow | null {
+export function kwicWindow(example: TokenSequence, before: number, after: number) {
   const all = pieces(example);
   const peak = all[example.position];
   if (peak === undefined) return null;
@@ -106,14 +100,9 @@ function sentenceEnd({ tokens, position }: TokenSequence): number {
   return position + 1;
 }
 
-/** Token range of the sentence around the peak, end exclusive. */
-function sentenceSpan(example: TokenSequence): readonly [number, number] {
-  return [sentenceStart(example), sentenceEnd(example)];
-}
-
 /** The sentence around the peak, as a prompt for routing. */
 export function sentencePrompt(example: TokenSequence): string {
-  return joinTokens({ tokens: example.tokens.slice(...sentenceSpan(example)) }).trim();
+  return joinTokens({ tokens: example.tokens.slice(sentenceStart(example), sentenceEnd(example)) }).trim();
 }
 
 /** End (exclusive) of the word that contains the peak. */

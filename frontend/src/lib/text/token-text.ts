@@ -1,13 +1,10 @@
 /** Tokens as text: display, and names that show a token's exact characters. */
 
-interface SplitToken {
-  /** Leading white space, rendered outside the highlight. */
-  readonly leadingSpace: string;
-  readonly body: string;
-}
-
-/** Split off leading spaces. A token of spaces only keeps its last one as the body, so that it can be shaded. */
-export function splitLeadingSpace(text: string): SplitToken {
+/**
+ * Split off leading spaces, which are rendered outside the highlight. A token of spaces only keeps its last one as the
+ * body, so that it can be shaded.
+ */
+export function splitLeadingSpace(text: string) {
   const body = text.replace(/^ +/, "");
   if (body === "" && text !== "") return { leadingSpace: text.slice(0, -1), body: " " };
   return { leadingSpace: text.slice(0, text.length - body.length), body };

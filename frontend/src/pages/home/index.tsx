@@ -134,14 +134,7 @@ function Why({ run, expert }: { readonly run: string; readonly expert: number })
   );
 }
 
-interface HeroTextsProps extends ReturnType<typeof useTexts>, Pick<HeroProps, "controls"> {
-  readonly prompt: string;
-  readonly strength: number;
-  /** The stored text that is shown, with what is known of it. */
-  readonly stored: ShowcaseText | undefined;
-  /** Whether another prompt is typed. */
-  readonly isOutdated: boolean;
-}
+type HeroTextsProps = ReturnType<typeof useHero>["texts"];
 
 /** After a text that ends within a sentence. */
 const Cut = ({ text }: { readonly text: string }) =>
@@ -247,6 +240,7 @@ function useHero({ run, request, edits, texts, controls = [] }: HeroProps) {
   const generated = useTexts(run.name, changed, shownEdits, shown);
   const stops = texts.flatMap((text) => (text.strength > 0 ? [text.strength] : []));
   return {
+    /** `stored`: the text that is shown, with what is known of it; `isOutdated`: another prompt is typed. */
     texts: { ...generated, prompt, strength, stored, controls, isOutdated: draft !== prompt },
     at,
     slider,
@@ -277,7 +271,7 @@ function Price({ at, stored }: Record<"at" | "stored", ShowcaseText | undefined>
 
 /** The text without edits, which is there at every strength, or that of a random expert, beside the steered one. */
 function HeroTexts(props: HeroTextsProps) {
-  const { prompt, generation, stored, controls = [] } = props;
+  const { prompt, generation, stored, controls } = props;
   const [beside, setBeside] = useState<"original" | "random">("original");
   const random = beside === "random" && stored?.random ? stored.random : null;
   const text =

@@ -5,7 +5,7 @@ import { lazy, Suspense, useState } from "react";
 
 import { messageOf } from "@/api/http";
 import { routingQuery, sessionsQuery } from "@/api/queries";
-import { PromptRow } from "@/components/prompt/prompt-row";
+import { PromptRow, type PromptRowProps } from "@/components/prompt/prompt-row";
 import { pageLinks } from "@/components/runs/page-links";
 import { Button, LinkButton } from "@/components/ui/button";
 import { useBestExperts } from "@/hooks/use-experts";
@@ -63,15 +63,7 @@ export function ExampleLink({ state: { run, draft }, view, action }: ExampleLink
   );
 }
 
-interface PromptHeadProps extends StateProps {
-  /** Name of the button that submits. */
-  readonly action: string;
-  /** Whether it was submitted, so that the next step is another one. */
-  readonly isDone?: boolean;
-  readonly onSubmit: () => void;
-  /** Stops what was submitted, while it runs. */
-  readonly onStop: (() => void) | null;
-}
+type PromptHeadProps = StateProps & Pick<PromptRowProps, "action" | "isDone" | "onSubmit" | "onStop">;
 
 /** Tokens of the prompt as typed, and the most that fit; why it is too long. */
 function Length({ run, text, k }: { readonly run: string; readonly text: string; readonly k: number | null }) {
@@ -88,7 +80,7 @@ function Length({ run, text, k }: { readonly run: string; readonly text: string;
   );
 }
 
-export function PromptHead({ state, action, isDone, onSubmit, onStop }: PromptHeadProps) {
+export function PromptHead({ state, action, isDone, onSubmit, onStop = null }: PromptHeadProps) {
   const { run, params, setParams, draft, choose } = state;
   const message = lastMessage(params.turns);
   const before = params.turns.findLastIndex(({ role }) => role === "user");
