@@ -308,6 +308,7 @@ def test_undo_keeps_a_note_that_was_typed_just_before(page: Page, site: Site) ->
 def test_experts_of_the_tray_are_saved_as_a_list_and_labelled(page: Page, site: Site) -> None:
     chosen = without_a_label(page, site)[0]
     page.goto(f"/experts?run={site.run}&edits={ANSWERING}:add:3,{chosen}:add:3")
+    expect(page.get_by_role("heading", name="Experts")).to_be_attached()  # the tray may come before the page
     page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click()
     tray = page.get_by_role("region", name="Edits in the tray")
     expect(tray.get_by_role("listitem").first).to_contain_text("answering a question")
