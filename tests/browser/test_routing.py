@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.browser.rest import expect_accessible, hover, rest, settle, steady
 from tests.helpers.processes import wait_for
@@ -177,3 +177,20 @@ def test_smaller_k_is_set_by_key_and_an_example_becomes_the_prompt(routing: Page
     expect(heat_map(routing)).to_be_visible()
     routing.go_back()
     expect(routing.get_by_role("textbox", name="Prompt")).to_have_value(PROMPT)
+
+
+def test_another_method_of_the_same_layer_can_be_chosen(page: Page) -> None:
+    def answer(route: Route) -> None:
+        runs = route.fetch().json()
+        (own,) = (run for run in runs["runs"] if run["name"] == "demo-l3-k16")
+        runs["runs"].append({**own, "name": "sibling", "method": "transcoder"})
+        route.fulfill(json=runs)
+
+    page.route("**/api/runs", answer)
+    page.goto("/routing?run=demo-l3-k16&prompt=One+day")
+    settle(page)
+    chips = page.get_by_role("group", name="Layers").get_by_role("link")
+    assert [chip.split() for chip in chips.all_inner_texts()][1:] == [
+        ["Layer", "3", "MxD"],
+        ["Layer", "3", "Transcoder"],
+    ]

@@ -243,6 +243,8 @@ def test_the_home_page_steers_a_text_by_slider(page: Page, site: Site) -> None:
         ends = [box["y"] + box["height"] * (part is tour) for part in (tour, status) if (box := part.bounding_box())]
         assert ends[0] == pytest.approx(ends[1], abs=2), "the tour is on the status line, however short the page"
         tour.get_by_role("link", name=re.compile("Next|Done")).click()
+    page.goto("/#tour-3")
+    expect(page).to_have_url(re.compile(r"/routing\?.*#tour-3$"))
     page.goto(f"/evaluate?run={site.run}#tour-6-{site.other_run}")  # the last step may be about another run
     tour.get_by_role("link", name="Done").click()
     expect(page).to_have_url(re.compile(rf"/\?run={site.other_run}$"))

@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { Link, useLocation } from "react-router";
+import { Link, Navigate, useLocation } from "react-router";
 
 import { sessionsQuery } from "@/api/queries";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -121,6 +121,7 @@ export function Tour() {
   const step = STEPS[number - 1];
   useMark(step?.marks, pathname);
   if (step === undefined) return null;
+  if (pathname === "/" && step.page !== "home") return <Navigate replace to={urlOf(number)} />;
   return (
     <aside className="row wrap tour" aria-label="Tour">
       <p className="dim">

@@ -40,8 +40,10 @@ export function Layers({ run, chosen, onChoose, children }: LayersProps) {
   const location = useLocation();
   // Until it is known which runs go together, those of the language model take their places.
   const together = data?.layers ?? runs.filter((other) => other !== run && other.language_model === run.language_model);
+  const isSibling = ({ layer, language_model: model }: RunSummary) =>
+    chosen === null && layer === run.layer && model === run.language_model;
   const all = runs
-    .filter(({ name }) => name === run.name || together.some((other) => other.name === name))
+    .filter((one) => one.name === run.name || isSibling(one) || together.some(({ name }) => name === one.name))
     .toSorted((a, b) => a.layer - b.layer);
   const toggle = ({ name, layer }: RunSummary) => {
     const sameLayer = all.filter((other) => other.layer === layer).map((other) => other.name);
@@ -81,7 +83,7 @@ export function Layers({ run, chosen, onChoose, children }: LayersProps) {
   });
   return (
     <div className="row wrap band layers">
-      {together.length > 0 && (
+      {all.length > 1 && (
         <div role="group" aria-label="Layers" className="row wrap">
           <span className="dim">{chosen === null ? "Layer" : "Layers"}</span>
           {chips}
