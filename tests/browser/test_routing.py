@@ -189,8 +189,5 @@ def test_another_method_of_the_same_layer_can_be_chosen(page: Page) -> None:
     page.route("**/api/runs", answer)
     page.goto("/routing?run=demo-l3-k16&prompt=One+day")
     settle(page)
-    chips = page.get_by_role("group", name="Layers").get_by_role("link")
-    assert [chip.split() for chip in chips.all_inner_texts()][1:] == [
-        ["Layer", "3", "MxD"],
-        ["Layer", "3", "Transcoder"],
-    ]
+    chips = page.get_by_role("group", name="Layers").get_by_role("link").all_inner_texts()
+    assert {"3 MxD", "3 Transcoder"} <= {" ".join(chip.split()[1:]) for chip in chips}
