@@ -70,8 +70,8 @@ def test_a_language_model_is_loaded_once(fitted: World, monkeypatch: pytest.Monk
     load = Mock(side_effect=LanguageModel.load)
     monkeypatch.setattr(LanguageModel, "load", load)
     with TestClient(create_app(Settings(data=fitted.data, device="cpu"))) as client, ThreadPoolExecutor(4) as pool:
-        answers = pool.map(lambda _: client.post(f"{RUN}/routing", json={"text": PROMPT}), range(4))
-        assert [answer.status_code for answer in answers] == [200] * 4
+        answers = list(pool.map(lambda _: client.post(f"{RUN}/routing", json={"text": PROMPT}), range(4)))
+        assert [answer.status_code for answer in answers] == [200] * 4, answers[0].text
     assert load.call_count == 1
 
 
